@@ -117,7 +117,7 @@ def ray(
     job: str = "worker",
     resources_per_worker: Mapping[str, float] | None = None,
     placement_strategy: str = "PACK",
-    runtime_env: Mapping[str, Any] | None = None,
+    runtime_env: Mapping[str, object] | None = None,
     max_restarts: int = -1,
     config: SessionConfig | None = None,
     objects: bool = True,
@@ -169,7 +169,7 @@ def ray(
 
 
 def dask(
-    client: Any,
+    client: object,
     num_workers: int | None = None,
     *,
     job: str = "worker",

@@ -138,7 +138,7 @@ async def _measured(path: Path, config: ax.SessionConfig, plan: Plan, beside: Be
     return BenchReport(str(path), chosen.name, told, rows, costs, by_op(costs))
 
 
-def _shape(value: Any) -> str:
+def _shape(value: object) -> str:
     return str(list(getattr(value, "shape", ())))
 
 

@@ -58,7 +58,7 @@ def _onnxruntime(path: Path, signature: ModelSignature) -> Callable[[Mapping[str
     outputs = [each.name for each in session.get_outputs()]
     del signature
 
-    def make(inputs: Mapping[str, Any]) -> Runs:
+    def make(inputs: Mapping[str, object]) -> Runs:
         if inputs.keys() - set(names):
             raise InvalidArgumentError(f"onnxruntime takes {', '.join(names)}, not {', '.join(inputs)}")
         return lambda: session.run(outputs, dict(inputs))
@@ -71,7 +71,7 @@ def _saved_model(path: Path, signature: ModelSignature) -> Callable[[Mapping[str
     loaded = tf.saved_model.load(str(path if path.is_dir() else path.parent))
     call = loaded.signatures[signature.name]
 
-    def make(inputs: Mapping[str, Any]) -> Runs:
+    def make(inputs: Mapping[str, object]) -> Runs:
         tensors = {
             name: tf.constant(value, tf.as_dtype(signature.inputs[name].dtype.name)) for name, value in inputs.items()
         }
@@ -96,7 +96,7 @@ def _graph(path: Path, signature: ModelSignature) -> Callable[[Mapping[str, Any]
     session = tf.compat.v1.Session(graph=graph)
     fetches = [each.name for each in signature.outputs.values()]
 
-    def make(inputs: Mapping[str, Any]) -> Runs:
+    def make(inputs: Mapping[str, object]) -> Runs:
         feeds = {signature.inputs[name].name: value for name, value in inputs.items()}
         return lambda: session.run(fetches, feeds)
 

@@ -71,7 +71,7 @@ def _in_file(file: Path) -> dict[str, Tasks]:
     return {job: _by_number(job, tasks) for job, tasks in found.items()}
 
 
-def _by_number(job: str, tasks: Any) -> Any:
+def _by_number(job: str, tasks: object) -> Any:
     """*tasks*, where their numbers are keys, and hence texts in JSON."""
     if not isinstance(tasks, dict):
         return tasks

@@ -80,7 +80,7 @@ def _load(reference: str) -> NDArray[Any]:
         return array
 
 
-def _as_tensor(value: Any, dtype: DType, feed: FeedArgument) -> Any:
+def _as_tensor(value: object, dtype: DType, feed: FeedArgument) -> Any:
     import numpy as np
 
     try:
@@ -95,7 +95,7 @@ def _as_tensor(value: Any, dtype: DType, feed: FeedArgument) -> Any:
     return array[()] if array.ndim == 0 else array
 
 
-def _exactly(value: Any, dtype: DType) -> Any:
+def _exactly(value: object, dtype: DType) -> Any:
     """*value* as a tensor of *dtype*; what would not survive is refused (fractions as integers, numbers as bool)."""
     import numpy as np
 
@@ -116,7 +116,7 @@ def _as_bytes(array: NDArray[Any]) -> NDArray[Any]:
     return encoded
 
 
-def _bytes_only(item: Any) -> bytes:
+def _bytes_only(item: object) -> bytes:
     if isinstance(item, bytes):
         return item
     raise TypeError(f"{item!r} is not a string")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from asyncexec.graph.graph_ends import PLACEHOLDERS
 from asyncexec.page.graph_nodes import ShownNode
@@ -175,9 +175,9 @@ def _functional_loop(node: ShownNode) -> LoopSummary:
     return LoopSummary(node.name, num_variables, _as_int(node.attrs.get("parallel_iterations")))
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _as_int(value: Any) -> int | None:
+def _as_int(value: object) -> int | None:
     return value if isinstance(value, int) else None

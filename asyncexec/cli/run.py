@@ -124,7 +124,7 @@ def execute(
     return ax.run(main)
 
 
-def store(path: Path, values: Mapping[str, Any]) -> None:
+def store(path: Path, values: Mapping[str, object]) -> None:
     """Write *values* as an .npz file that can be read without pickle.
 
     Strings become arrays of fixed width, floats of ml_dtypes float32, integers of ml_dtypes integers of 8 bits.
@@ -156,14 +156,14 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array.astype("S")
 
 
-def print_results(graph: Graph, names: Sequence[str], values: Sequence[Any]) -> None:
+def print_results(graph: Graph, names: Sequence[str], values: Sequence[object]) -> None:
     """Print what was fetched: name, dtype, shape and value; the first rows, and large values shortened."""
     shown = zip(names[:MOST_ROWS], values[:MOST_ROWS], strict=True)
     rows = [_result_row(graph, name, value) for name, value in shown]
     print_table(output_console(), ("tensor", "dtype", "shape", "value"), rows, len(names) - len(rows))
 
 
-def _result_row(graph: Graph, name: str, value: Any) -> tuple[str, str, str, str]:
+def _result_row(graph: Graph, name: str, value: object) -> tuple[str, str, str, str]:
     import numpy as np
 
     if value is None:

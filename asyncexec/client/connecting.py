@@ -151,7 +151,7 @@ def check_timeout(timeout_s: Any) -> None:
         raise InvalidArgumentError(f"a timeout is a number of seconds above 0, not {timeout_s!r}")
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     """Whether *value* is text that can be sent."""
     try:
         return isinstance(value, str) and value.encode() is not None
@@ -159,7 +159,7 @@ def _is_text(value: Any) -> bool:
         return False
 
 
-def _address_of(url: str, token: Any, root_certificates: str | Path | None) -> Address:
+def _address_of(url: str, token: object, root_certificates: str | Path | None) -> Address:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -34,7 +34,7 @@ class RemoteFetches(NestMapper):
         fetches: the nest.
     """
 
-    def __init__(self, model: str, version: str, signature: RemoteSignature, fetches: Any) -> None:
+    def __init__(self, model: str, version: str, signature: RemoteSignature, fetches: object) -> None:
         super().__init__()
         self._signature = signature
         run_at_once(self._read(fetches))
@@ -47,10 +47,10 @@ class RemoteFetches(NestMapper):
         self._request_class = message("ModelInferRequest")
         self._response_class = message("ModelInferResponse")
 
-    def _map_leaf(self, fetch: Any) -> int:
+    def _map_leaf(self, fetch: object) -> int:
         return self.position_of(self._signature.output_name(fetch))
 
-    async def encode(self, feeds: Any, request_id: str = "", parameters: Parameters | None = None) -> bytes:
+    async def encode(self, feeds: object, request_id: str = "", parameters: Parameters | None = None) -> bytes:
         """The request that feeds *feeds*; errors are those of ``RemoteSignature.convert``.
 
         InvalidTypeError where *parameters* cannot be sent.
@@ -84,7 +84,7 @@ class RemoteFetches(NestMapper):
             raise InternalError("the server's answer is no ModelInferResponse") from None
         return self.nest_of(response, python_scalars=python_scalars)
 
-    def nest_of(self, response: Any, *, python_scalars: bool) -> Any:
+    def nest_of(self, response: object, *, python_scalars: bool) -> Any:
         """The nest of values that *response*, a ModelInferResponse, has."""
         arrays = _arrays_of(response)
         values = []
@@ -97,7 +97,7 @@ class RemoteFetches(NestMapper):
         return self.build(values)
 
 
-def _check_parameters(parameters: Any) -> None:
+def _check_parameters(parameters: object) -> None:
     if not isinstance(parameters, Mapping):
         raise InvalidTypeError(f"parameters is {type(parameters).__name__} {parameters!r}, not a mapping")
     for name, value in parameters.items():
@@ -123,7 +123,7 @@ def _arrays_of(response: Any) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def fetches_key(fetches: Any) -> Any:
+def fetches_key(fetches: object) -> Any:
     """What nests that ask for the same have in common; InvalidArgumentError where *fetches* are nested too deeply."""
     try:
         return structure_key(fetches)

@@ -118,7 +118,7 @@ class RemoteSession:
         asked = options.python_scalars
         return options.timeout or self._timeout_s, self._python_scalars if asked is None else asked
 
-    def _wanted(self, fetches: Any) -> RemoteFetches:
+    def _wanted(self, fetches: object) -> RemoteFetches:
         key = fetches_key(fetches)
         wanted = self._known.get(key)
         if wanted is None:
@@ -128,7 +128,7 @@ class RemoteSession:
         return wanted
 
     def stream(
-        self, fetches: Any, *, window: int = 32, ordered: bool = True, on_error: OnError = "raise"
+        self, fetches: object, *, window: int = 32, ordered: bool = True, on_error: OnError = "raise"
     ) -> RemoteStream:
         """A stream of items, which are requests of one call: ``async with session.stream("y") as stream``.
 
@@ -155,7 +155,7 @@ class RemoteSession:
 
     def map(
         self,
-        fetches: Any,
+        fetches: object,
         items: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
         *,
         window: int = 32,

@@ -65,7 +65,7 @@ class RemoteSignature:
         """What *metadata*, a ModelMetadataResponse, tells."""
         return cls(model, map(_info, metadata.inputs), map(_info, metadata.outputs))
 
-    def output_name(self, fetch: Any) -> str:
+    def output_name(self, fetch: object) -> str:
         """The name of the output that *fetch* means.
 
         Raises:
@@ -78,7 +78,7 @@ class RemoteSignature:
             )
         return self._found(fetch, self.outputs, "output")
 
-    async def convert(self, feeds: Any) -> list[Fed]:
+    async def convert(self, feeds: object) -> list[Fed]:
         """*feeds* as they are sent; what is large is converted in slices.
 
         Raises:
@@ -133,7 +133,7 @@ class _Input:
         self._convert = feed_converter(self._tensor, is_guarded=True)
         self._convert_large = feed_converter(self._tensor)
 
-    async def convert(self, value: Any) -> Fed:
+    async def convert(self, value: object) -> Fed:
         """*value* as it is sent; errors as of a session's feeds."""
         try:
             converted = self._convert(value)
@@ -141,7 +141,7 @@ class _Input:
             converted = await run_in_slices(self._in_slices(value))
         return Fed(self.name, self._datatype, _as_array(converted))
 
-    def _in_slices(self, value: Any) -> Stage[Any]:
+    def _in_slices(self, value: object) -> Stage[Any]:
         return (yield from convert_in_slices(self._tensor, self._convert_large, value))
 
 
@@ -154,13 +154,13 @@ class _Place(NamedTuple):
     output_shapes: tuple[TensorShape, ...]
 
 
-def _as_given(name: str, value: Any) -> Fed:
+def _as_given(name: str, value: object) -> Fed:
     """*value*, of whatever dtype it is."""
     converted, dtype = as_tensor_value(value)
     return Fed(name, datatype_of(dtype), _as_array(converted))
 
 
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
+def _as_array(value: object) -> np.ndarray[Any, Any]:
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value

@@ -47,7 +47,7 @@ class MapScope(RemoteScope):
         self._wanted = wanted
         self._call = call
 
-    async def _encode(self, item: Item, feeds: Any) -> bytes:
+    async def _encode(self, item: Item, feeds: object) -> bytes:
         return await self._wanted.encode(feeds)
 
     def _begin(self, item: Item, data: bytes) -> None:
@@ -62,11 +62,11 @@ class MapScope(RemoteScope):
             self._deliver(item, result)
             self._finish(item)
 
-    def draw(self, items: Any) -> None:
+    def draw(self, items: object) -> None:
         """Let the next items be *items*, drawn as there is room for them; the stream is closed at their end."""
         self._source = self._spawn(self._draw(items))
 
-    async def _draw(self, items: Any) -> None:
+    async def _draw(self, items: object) -> None:
         # A generator is closed, for nobody else will: drawing() leaves open what it was given, but not what it calls.
         source = (lambda: items) if isinstance(items, AsyncIterable) else items
         try:
@@ -109,7 +109,7 @@ class RpcScope(RemoteScope):
         self._spawn(self._write())
         self._spawn(self._read())
 
-    async def _encode(self, item: Item, feeds: Any) -> bytes:
+    async def _encode(self, item: Item, feeds: object) -> bytes:
         return await self._wanted.encode(feeds, str(item.number), {WANTS_FINAL: True})
 
     def _begin(self, item: Item, data: bytes) -> None:
@@ -173,7 +173,7 @@ class RpcScope(RemoteScope):
         except OpError as error:
             return response, error
 
-    def _take_in(self, response: Any, result: Any) -> None:
+    def _take_in(self, response: Any, result: object) -> None:
         answer = response.infer_response
         item = self._item_of(answer.id)
         if item is None:  # it was dropped
@@ -264,7 +264,7 @@ class RemoteStream(_Handle[RpcScope]):
         self._open()
         return self
 
-    def send(self, feeds: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, None]:
+    def send(self, feeds: Mapping[str, object] | None = None) -> Coroutine[Any, Any, None]:
         """Send *feeds*, values by the names of inputs, as the next item; wait while the window is full.
 
         An error in an item is raised where its result is taken.

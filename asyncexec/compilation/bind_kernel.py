@@ -310,7 +310,7 @@ def _is_real(dtype: DType) -> bool:
     return dtype.is_floating or dtype.is_integer or dtype.is_bool
 
 
-def _never_called(*inputs: Any) -> Any:
+def _never_called(*inputs: object) -> Any:
     raise InternalError("a Send or Recv is the executor's to do")
 
 
@@ -382,7 +382,7 @@ def _checked(bound: BoundKernel, node: Node) -> BoundKernel:
     return bound._replace(kernel=lambda *inputs: check_outputs(node, kernel(*inputs)))
 
 
-def _untouched(result: Any) -> Any:
+def _untouched(result: object) -> Any:
     return result
 
 

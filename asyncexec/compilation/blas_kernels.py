@@ -83,7 +83,7 @@ def calls_blas(node: Node) -> bool:
     return node.op in _WORK
 
 
-def blas_work(node: Node, inputs: Sequence[Any]) -> float:
+def blas_work(node: Node, inputs: Sequence[object]) -> float:
     """Roughly how many multiplications the kernel of *node* needs for *inputs*; 0 where it does not call BLAS."""
     return work_function(node)(tuple(inputs)) if calls_blas(node) else 0
 
@@ -93,7 +93,7 @@ def work_function(node: Node) -> Work:
     return partial(_checked_work, _WORK[node.op](node))
 
 
-def _checked_work(work_of: Work, inputs: tuple[Any, ...]) -> float:
+def _checked_work(work_of: Work, inputs: tuple[object, ...]) -> float:
     try:
         return work_of(inputs)
     except _MISFITS:
@@ -104,7 +104,7 @@ def with_blas_threads(kernel: Kernel, node: Node, threads: BlasThreads) -> Kerne
     """*kernel* of *node*, which calls BLAS, with as many threads as *threads* gives it."""
     work_of = _WORK[node.op](node)
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: object) -> Any:
         try:
             work = work_of(inputs)
         except _MISFITS:

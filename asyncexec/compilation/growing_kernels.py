@@ -91,7 +91,7 @@ def _gathered_points(inputs: Sequence[Any]) -> int:
     return int(params.nbytes // max(1, math.prod(params.shape[:depth])) * math.prod(indices.shape[:-1]))
 
 
-def _total(inputs: Sequence[Any]) -> int:
+def _total(inputs: Sequence[object]) -> int:
     return sum(value.nbytes for value in inputs if isinstance(value, np.ndarray))
 
 
@@ -159,7 +159,7 @@ def checks_room(kernel: Kernel, node: Node) -> Kernel:
 def _checked(kernel: Kernel, node: Node, guess: Guess) -> Kernel:
     reckoner = Reckoner(node)
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: object) -> Any:
         try:
             is_large = guess(inputs) >= LARGE_BYTES
         except Exception:  # the kernel tells better what is wrong with the inputs
@@ -173,7 +173,7 @@ def _checked(kernel: Kernel, node: Node, guess: Guess) -> Kernel:
     return marked_as(kernel, call)
 
 
-def _largest(inputs: Sequence[Any]) -> int:
+def _largest(inputs: Sequence[object]) -> int:
     return max((value.nbytes for value in inputs if isinstance(value, np.ndarray)), default=0)
 
 

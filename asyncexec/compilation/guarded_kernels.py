@@ -36,7 +36,7 @@ class GuardedKernel:
         self._reckoner = Reckoner(node)
         self._stores = node.op in _GIVES_STORED
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         memory = None if self._stores else self._budget.running_step()
         if memory is None:
             return self._kernel(*inputs)
@@ -56,7 +56,7 @@ def guarded(kernel: Kernel, node: Node, budget: MemoryBudget) -> Kernel:
 def guarded_async(kernel: Kernel, node: Node, budget: MemoryBudget) -> Kernel:
     """*kernel*, a coroutine function, whose outputs are counted when they are there."""
 
-    async def call(*inputs: Any) -> Any:
+    async def call(*inputs: object) -> Any:
         outputs = await kernel(*inputs)
         memory = budget.running_step()
         if memory is not None:
@@ -78,14 +78,14 @@ class Reckoner:
         self._known: dict[tuple[tuple[int, ...], ...], int] = {}
         self.makes_text: bool = makes_text(node)
 
-    def num_bytes(self, inputs: Sequence[Any]) -> int:
+    def num_bytes(self, inputs: Sequence[object]) -> int:
         """At most so many, as far as that can be told; inputs that the kernel is going to refuse count nothing."""
         try:
             return self._from_shapes(inputs) if self._bound is None else self._bound(self._node, inputs)
         except Exception:  # the kernel tells better what is wrong with them
             return 0
 
-    def _from_shapes(self, inputs: Sequence[Any]) -> int:
+    def _from_shapes(self, inputs: Sequence[object]) -> int:
         shapes = tuple([np.shape(value) if isinstance(value, (np.ndarray, np.generic)) else () for value in inputs])
         known = self._known.get(shapes)
         if known is not None:
@@ -110,7 +110,7 @@ class Reckoner:
         return total
 
 
-def note_outputs(memory: StepMemory, outputs: Any, inputs: Sequence[Any], *, has_text: bool) -> None:
+def note_outputs(memory: StepMemory, outputs: Any, inputs: Sequence[object], *, has_text: bool) -> None:
     """Count the arrays of *outputs* that are not, or in, those of *inputs*.
 
     Raises:

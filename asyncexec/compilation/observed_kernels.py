@@ -35,7 +35,7 @@ class Observer:
     def sync(self, kernel: Kernel) -> Kernel:
         """*kernel*, a plain function."""
 
-        def call(*inputs: Any) -> Any:
+        def call(*inputs: object) -> Any:
             with self.span() as span:
                 around = call_around.get()
                 if around is not None and around.submitted_ns:  # on a worker thread
@@ -48,7 +48,7 @@ class Observer:
     def awaited(self, start: Kernel) -> Kernel:
         """*start*, a coroutine function."""
 
-        async def call(*inputs: Any) -> Any:
+        async def call(*inputs: object) -> Any:
             with self.span() as span:
                 try:
                     return await start(*inputs)
@@ -64,7 +64,7 @@ class Observer:
     def changing(self, start: Kernel) -> Kernel:
         """*start*, which gives Changes."""
 
-        def call(*inputs: Any) -> Any:
+        def call(*inputs: object) -> Any:
             return _ObservedChange(start(*inputs), self)
 
         return call

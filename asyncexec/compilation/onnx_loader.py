@@ -66,7 +66,7 @@ class OnnxLoader:
         loaded = self._loaded
         return () if loaded is None else loaded.values
 
-    def load_ahead(self, values: Sequence[Any]) -> None:
+    def load_ahead(self, values: Sequence[object]) -> None:
         """Load the model for *values* before the first call: that takes long."""
         with self._lock:
             if self.has_failed or self._is_loading or self._loaded is not None:
@@ -77,7 +77,7 @@ class OnnxLoader:
         if thread is not None:
             thread.join()
 
-    def session(self, values: Sequence[Any]) -> OnnxSession | None:
+    def session(self, values: Sequence[object]) -> OnnxSession | None:
         """What is loaded for *values*; None where nothing is."""
         loaded = self._loaded
         if loaded is not None and (not (values or loaded.values) or _are_same(loaded.values, values)):
@@ -90,7 +90,7 @@ class OnnxLoader:
                 self._begin_loading(values)
         return None
 
-    def _begin_loading(self, values: Sequence[Any]) -> threading.Thread | None:
+    def _begin_loading(self, values: Sequence[object]) -> threading.Thread | None:
         self._is_loading = True
         try:
             return self._threads.start(self._load_for, values)
@@ -105,7 +105,7 @@ class OnnxLoader:
             self._loaded = None
             tell_of_failure(self._cluster.name, error)
 
-    def _loaded_now(self, values: Sequence[Any]) -> OnnxSession | None:
+    def _loaded_now(self, values: Sequence[object]) -> OnnxSession | None:
         loaded = self._loaded
         if loaded is None or not _are_same(loaded.values, values):
             if not self._is_due(values):
@@ -114,7 +114,7 @@ class OnnxLoader:
             loaded = self._loaded
         return None if loaded is None else loaded.session
 
-    def _is_due(self, values: Sequence[Any]) -> bool:
+    def _is_due(self, values: Sequence[object]) -> bool:
         """Whether a model is to be loaded for *values*, which a call has."""
         if self.has_failed or self._is_loading:
             return False
@@ -127,7 +127,7 @@ class OnnxLoader:
         self._num_wanted = min(2 * self._num_wanted, _MOST_CALLS)
         return True
 
-    def _load_for(self, values: Sequence[Any]) -> None:
+    def _load_for(self, values: Sequence[object]) -> None:
         self._loaded = None  # gone before the other takes memory
         try:
             with quick_switches():  # to translate and to write is Python: the event loop is not to wait for it
@@ -139,5 +139,5 @@ class OnnxLoader:
         self._is_loading = False
 
 
-def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def _are_same(one: Sequence[object], other: Sequence[object]) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))

@@ -45,7 +45,7 @@ class ClusterMemory:
         self._budget = budget
         self._peaks: dict[tuple[tuple[int, ...], ...], int | None] = {}
 
-    def has_room(self, inputs: Sequence[Any]) -> bool:
+    def has_room(self, inputs: Sequence[object]) -> bool:
         """Whether the running step has room for a call with *inputs*; no, where it cannot be told how much it takes."""
         memory = self._budget.running_step()
         if memory is None:

@@ -31,14 +31,14 @@ def makes_text(node: Node) -> bool:
     return node.op in TEXT_OPS
 
 
-def text_bytes(value: Any) -> int:
+def text_bytes(value: object) -> int:
     """The bytes of the strings in *value*."""
     if isinstance(value, bytes):
         return len(value)
     return sum(map(len, value.flat)) if isinstance(value, np.ndarray) and value.dtype == object else 0
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     return int(value.size) if isinstance(value, np.ndarray) else 1
 
 
@@ -60,14 +60,14 @@ def _whole_digits(value: Any) -> int:
     return math.ceil(math.log10(max(1.0, float(largest))))
 
 
-def _string_join(node: Node, inputs: Sequence[Any]) -> int:
+def _string_join(node: Node, inputs: Sequence[object]) -> int:
     """Scalars are joined to each element of the others."""
     count = max(map(_count, inputs), default=1)
     joined = sum(text_bytes(value) * (1 if isinstance(value, np.ndarray) else count) for value in inputs)
     return count * (_POINTER + len(node.attrs["separator"]) * max(0, len(inputs) - 1)) + joined
 
 
-def _reduce_join(node: Node, inputs: Sequence[Any]) -> int:
+def _reduce_join(node: Node, inputs: Sequence[object]) -> int:
     return text_bytes(inputs[0]) + _count(inputs[0]) * (_POINTER + len(node.attrs["separator"]))
 
 
@@ -80,7 +80,7 @@ def _regex_replace(node: Node, inputs: Sequence[Any]) -> int:
     return matches * len(rewrite) + size * (1 + references) + count * _POINTER
 
 
-def _string_format(node: Node, inputs: Sequence[Any]) -> int:
+def _string_format(node: Node, inputs: Sequence[object]) -> int:
     """Of each tensor, ``summarize`` elements at both ends of each dimension; all of them if it is negative."""
     summarize = int(node.attrs["summarize"])
     total = len(node.attrs["template"])
@@ -163,7 +163,7 @@ def _serialized(node: Node, inputs: Sequence[Any]) -> int:
     )
 
 
-def _found(node: Node, inputs: Sequence[Any]) -> int:
+def _found(node: Node, inputs: Sequence[object]) -> int:
     """For each key a value, like the default."""
     _, keys, default = inputs
     return _count(keys) * _count(default) * _item_bytes(node)
@@ -198,7 +198,7 @@ def _a_row_each(width: int) -> Bound:
     return lambda node, inputs: int(inputs[2][0]) * width
 
 
-def _crossed(node: Node, inputs: Sequence[Any]) -> int:
+def _crossed(node: Node, inputs: Sequence[object]) -> int:
     return int(_sparse_cross.crossed_bytes(node.op_def, node.attrs, inputs))
 
 
@@ -206,7 +206,7 @@ def _sizes(value: Any) -> list[int]:
     return [max(0, int(size)) for size in np.ravel(value).tolist()]
 
 
-def _of_shape(node: Node, inputs: Sequence[Any]) -> int:
+def _of_shape(node: Node, inputs: Sequence[object]) -> int:
     return math.prod(_sizes(inputs[0])) * _item_bytes(node)
 
 
@@ -218,12 +218,12 @@ def _expanded(node: Node, inputs: Sequence[Any]) -> int:
     return int(math.prod(0 if 0 in (one, other) else max(one, other) for one, other in both) * _item_bytes(node))
 
 
-def _mel_weights(node: Node, inputs: Sequence[Any]) -> int:
+def _mel_weights(node: Node, inputs: Sequence[object]) -> int:
     num_bins, length = (_sizes(value)[0] for value in inputs[:2])
     return (length // 2 + 1) * num_bins * _item_bytes(node)
 
 
-def _one_hot(node: Node, inputs: Sequence[Any]) -> int:
+def _one_hot(node: Node, inputs: Sequence[object]) -> int:
     return _count(inputs[0]) * math.prod(_sizes(inputs[1])) * _item_bytes(node)
 
 
@@ -265,7 +265,7 @@ def _resized(node: Node, inputs: Sequence[Any]) -> int:
     return int(math.prod(shape) * _item_bytes(node))
 
 
-def _tiled(node: Node, inputs: Sequence[Any]) -> int:
+def _tiled(node: Node, inputs: Sequence[object]) -> int:
     return _count(inputs[0]) * math.prod(_sizes(inputs[1])) * _item_bytes(node)
 
 

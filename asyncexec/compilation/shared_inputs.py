@@ -30,7 +30,7 @@ _MAKE_NEW: Final = frozenset(
 )
 
 
-def makes_new(kernel: Any) -> bool:
+def makes_new(kernel: object) -> bool:
     """Whether all arrays that *kernel* gives are surely new ones, which it does not keep."""
     function = kernel.function if isinstance(kernel, CheckedKernel) else kernel
     return isinstance(function, np.ufunc) or id(function) in _MAKE_NEW
@@ -41,7 +41,7 @@ def protected(kernel: Kernel, slots: Sequence[int]) -> Kernel:
     array_type = np.ndarray
     if slots == [0]:
 
-        def call_with_first(first: Any, *others: Any) -> Any:
+        def call_with_first(first: object, *others: object) -> Any:
             if type(first) is array_type:
                 first = first.view()
                 first.setflags(write=False)
@@ -49,7 +49,7 @@ def protected(kernel: Kernel, slots: Sequence[int]) -> Kernel:
 
         return call_with_first
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: object) -> Any:
         values = list(inputs)
         for slot in slots:
             value = values[slot]
@@ -64,13 +64,13 @@ def protected(kernel: Kernel, slots: Sequence[int]) -> Kernel:
 def watched(kernel: Kernel, node: Node, slots: Sequence[int] | None = None, *, is_async: bool = False) -> Kernel:
     """*kernel* of *node*, and an error if it changes an array in *slots* (None: in any), by whatever means."""
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: object) -> Any:
         before = _snapshots(inputs, slots)
         outputs = kernel(*inputs)
         _check(before, node)
         return outputs
 
-    async def start(*inputs: Any) -> Any:
+    async def start(*inputs: object) -> Any:
         before = _snapshots(inputs, slots)
         result = await kernel(*inputs)
         _check(before, node)

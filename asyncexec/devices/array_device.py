@@ -37,7 +37,7 @@ class ArrayDeviceContext:
     def __init__(self, library: ArrayLibrary) -> None:
         self.library: ArrayLibrary = library
 
-    async def copy_in(self, value: Any) -> Any:
+    async def copy_in(self, value: object) -> Any:
         """*value*, a numpy array or scalar, as an array of the library; where it can be without a copy.
 
         Raises:
@@ -48,7 +48,7 @@ class ArrayDeviceContext:
             return self.library.from_host(array)
         return await anyio.to_thread.run_sync(self.library.from_host, array)
 
-    async def copy_out(self, value: Any) -> Any:
+    async def copy_out(self, value: object) -> Any:
         """*value*, an array of the library, as a numpy array; as a numpy scalar when it is 0-d."""
         copy = self.library.start_copy_out(value)
         await device_events.wait(copy.is_done)

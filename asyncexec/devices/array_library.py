@@ -141,6 +141,6 @@ def compat_namespace(library: str, *, extra: str) -> Any:
     return require(f"array_api_compat.{library}", extra=extra)
 
 
-def standard_dtypes(xp: Any) -> dict[DType, Any]:
+def standard_dtypes(xp: object) -> dict[DType, Any]:
     """The dtypes of the standard that *xp* has."""
     return {dtype: getattr(xp, dtype.name) for dtype in STANDARD_DTYPES if hasattr(xp, dtype.name)}

@@ -81,12 +81,12 @@ def sigmoid(xp: Any, x: Any) -> Any:
     return 1 / (1 + xp.exp(-x))
 
 
-def reciprocal(xp: Any, x: Any) -> Any:
+def reciprocal(xp: object, x: Any) -> Any:
     """1 / x"""
     return 1 / x
 
 
-def squared_difference(xp: Any, x: Any, y: Any) -> Any:
+def squared_difference(xp: object, x: Any, y: Any) -> Any:
     """(x - y) ** 2"""
     difference = x - y
     return difference * difference
@@ -253,7 +253,7 @@ def _equality(name: str, answer: bool, library: ArrayLibrary, op: OpKernelConstr
     if op.attr("incompatible_shape_error"):
         return explained(compare)
 
-    def kernel(x: Any, y: Any) -> Any:
+    def kernel(x: object, y: object) -> Any:
         try:
             broadcast_size(x, y)
         except ValueError:
@@ -264,7 +264,7 @@ def _equality(name: str, answer: bool, library: ArrayLibrary, op: OpKernelConstr
 
 
 def _add_n(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
-    def add_n(*inputs: Any) -> Any:
+    def add_n(*inputs: object) -> Any:
         check_same_shape(*inputs)
         return add_in_groups(*inputs)
 
@@ -304,7 +304,7 @@ def _select_v2(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
     return explained(library.xp.where, _check_select)
 
 
-def _check_select(condition: Any, t: Any, e: Any) -> None:
+def _check_select(condition: object, t: object, e: object) -> None:
     try:
         broadcast_size(condition, t, e)
     except ValueError:

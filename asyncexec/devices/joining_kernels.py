@@ -117,7 +117,7 @@ def _slice(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
 def _strided_slice(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
     xp, masks = library.xp, Masks.of(op.attrs)
 
-    def strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+    def strided_slice(x: Any, begin: object, end: object, strides: object) -> Any:
         index, backwards = resolved(spec_to_index(begin, end, strides, masks), shape_list(x))
         part = x[index]
         return xp.flip(part, axis=backwards) if backwards else part

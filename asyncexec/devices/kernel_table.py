@@ -70,7 +70,7 @@ class KernelTable:
 def explained(function: Kernel, check: Callable[..., None] = check_broadcast) -> Kernel:
     """*function*; where the library raises over its inputs, *check* raises what TensorFlow would say of them."""
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: object) -> Any:
         try:
             return function(*inputs)
         except Exception:
@@ -87,7 +87,7 @@ def in_float32(library: ArrayLibrary, op: OpKernelConstruction, function: Kernel
         return function
     xp, own = library.xp, library.dtype(dtype)
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: object) -> Any:
         return xp.astype(function(*(xp.astype(x, xp.float32) for x in inputs)), own)
 
     return kernel

@@ -7,7 +7,7 @@ they want there, and strings, handles and Python objects are always there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from asyncexec.framework import types
 from asyncexec.framework.op_def import ArgDef, OpDef
@@ -47,7 +47,7 @@ class MemoryTypes(NamedTuple):
     outputs_on_host: tuple[bool, ...]
 
 
-def memory_types(op_def: OpDef, attrs: Mapping[str, Any]) -> MemoryTypes:
+def memory_types(op_def: OpDef, attrs: Mapping[str, object]) -> MemoryTypes:
     """Where the inputs and outputs are of a node of that op with *attrs*, on a device with memory of its own."""
     args = HOST_MEMORY_ARGS.get(op_def.name, ())
     return MemoryTypes(
@@ -56,7 +56,7 @@ def memory_types(op_def: OpDef, attrs: Mapping[str, Any]) -> MemoryTypes:
     )
 
 
-def _on_host(args: tuple[ArgDef, ...], attrs: Mapping[str, Any], host_args: tuple[str, ...]) -> Iterator[bool]:
+def _on_host(args: tuple[ArgDef, ...], attrs: Mapping[str, object], host_args: tuple[str, ...]) -> Iterator[bool]:
     for arg in args:
         for dtype in arg.dtypes(attrs):
             yield arg.name in host_args or dtype.base_dtype in ALWAYS_ON_HOST

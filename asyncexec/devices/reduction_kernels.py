@@ -51,7 +51,7 @@ def _accumulation(name: str, library: ArrayLibrary, op: OpKernelConstruction) ->
     accumulate = getattr(xp, name)
     is_half = op.attr("T") in HALVES
 
-    def reduce(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduce(x: object, axes: tuple[int, ...], keep: bool) -> Any:
         if is_half:
             return xp.astype(accumulate(x, axis=axes, dtype=xp.float32, keepdims=keep), dtype) if axes else x
         return accumulate(x, axis=axes, dtype=dtype, keepdims=keep) if axes else x
@@ -114,7 +114,7 @@ def _arg_reduction(name: str, library: ArrayLibrary, op: OpKernelConstruction) -
     worst = float("-inf") if name == "argmax" else float("inf")
     output_type = getattr(xp, op.attr("output_type").name)
 
-    def find(x: Any, dimension: Any) -> Any:
+    def find(x: object, dimension: object) -> Any:
         axis = _checked_axis(x, dimension)
         if dtype.is_floating:
             x = xp.where(xp.isnan(x), xp.full_like(x, worst), x)
@@ -145,7 +145,7 @@ def _batch_matmul(may_broadcast: bool, library: ArrayLibrary, op: OpKernelConstr
     adjoint_x, adjoint_y = op.attr("adj_x"), op.attr("adj_y")
     is_complex = op.output_dtypes[0].is_complex
 
-    def adjoint(x: Any) -> Any:
+    def adjoint(x: object) -> Any:
         return xp.matrix_transpose(xp.conj(x) if is_complex else x)
 
     def product(x: Any, y: Any) -> Any:

@@ -79,7 +79,7 @@ def _identity_n(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
 def _shape(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
     np_dtype = op.np_dtype("out_type")
 
-    def sizes(x: Any) -> Any:
+    def sizes(x: object) -> Any:
         try:
             return np.array(shape_list(x), np_dtype)
         except OverflowError:
@@ -166,7 +166,7 @@ def _squeeze(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
 def _fill(library: ArrayLibrary, op: OpKernelConstruction) -> Kernel:
     xp, np_dtype = library.xp, op.np_dtype("T")
 
-    def fill(dims: Any, value: Any) -> Any:
+    def fill(dims: object, value: Any) -> Any:
         shape = int_vector(dims, "dims")
         if value.ndim:
             raise InvalidArgumentError(f"value must be a scalar, got shape {shape_list(value)}")

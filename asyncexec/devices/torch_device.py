@@ -35,10 +35,10 @@ class TorchLibrary(ArrayLibrary):
             return self.xp.from_dlpack(array.view(_BFLOAT16_AS)).view(self.xp.bfloat16)
         return ArrayLibrary.imported(self, array)
 
-    def placed(self, array: Any) -> Any:
+    def placed(self, array: object) -> Any:
         return array
 
-    def start_copy_out(self, array: Any) -> PendingCopy:
+    def start_copy_out(self, array: object) -> PendingCopy:
         return PendingCopy(lambda: read_only(self.exported(array)))
 
     def exported(self, array: Any) -> np.ndarray[Any, Any]:
@@ -109,7 +109,7 @@ def torch_dtypes(xp: Any) -> dict[DType, Any]:
     return {**dtypes, types.float16: xp.float16, types.bfloat16: xp.bfloat16}
 
 
-def held_dtypes(xp: Any) -> frozenset[DType]:
+def held_dtypes(xp: object) -> frozenset[DType]:
     """What torch has arrays of, and no more."""
     return frozenset(dtype for dtype in _ONLY_HELD if hasattr(xp, dtype.name))
 

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
 from asyncexec.distributed.collective_calls import LEADER
@@ -294,7 +294,7 @@ class ClientSession:
         else:
             part.done(done, clock_offset_ns)
 
-    def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+    def arrive(self, step_id: int, key: str, value: object, is_dead: bool) -> None:
         """Take a value that a worker has pushed."""
         step = self._steps.get(step_id)
         if step is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, worker_name
 from asyncexec.distributed.messages import pack_json, unpack_json
@@ -170,7 +170,7 @@ def _key(source: str, destination: str, edge: str) -> str:
     return create_key(source + _ANY_DEVICE, 0, destination + _ANY_DEVICE, edge)
 
 
-def check_value(value: Any, dtype: Any, shape: tuple[int, ...], key: str) -> None:
+def check_value(value: object, dtype: object, shape: tuple[int, ...], key: str) -> None:
     """InternalError unless a member has sent what the plan wants."""
     found = getattr(value, "dtype", type(value).__name__), getattr(value, "shape", ())
     if found != (dtype, shape):

@@ -64,15 +64,17 @@ class ClusterCollectiveExecutor:
         operation = Operation("reduce", value.dtype, np.shape(value), merge_op, final_op)
         return await self._take_part(member, operation, value, is_source=is_root)
 
-    async def gather(self, member: CollectiveMember, value: Any) -> Any:
+    async def gather(self, member: CollectiveMember, value: object) -> Any:
         """The values of all members along the first dimension."""
         return await self._take_part(member, gathered(member, value), value)
 
-    async def reduce_scatter(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+    async def reduce_scatter(
+        self, member: CollectiveMember, value: object, merge_op: MergeOp, final_op: FinalOp
+    ) -> Any:
         """The piece of this member's rank of the merged values."""
         return await self._take_part(member, reduce_scattered(member, value, merge_op, final_op), value)
 
-    async def all_to_all(self, member: CollectiveMember, value: Any) -> Any:
+    async def all_to_all(self, member: CollectiveMember, value: object) -> Any:
         """The rows of this member's rank of the values of all."""
         return await self._take_part(member, exchanged(member, value), value)
 
@@ -106,7 +108,7 @@ class ClusterCollectiveExecutor:
 
     @tells(lambda _: "waited for the other members of its group")
     async def _take_part(
-        self, member: CollectiveMember, operation: Operation, value: Any, *, is_source: bool = False
+        self, member: CollectiveMember, operation: Operation, value: object, *, is_source: bool = False
     ) -> Any:
         if self._rendezvous.error is not None:
             raise make_derived(self._rendezvous.error)
@@ -124,7 +126,7 @@ class ClusterCollectiveExecutor:
                 raise
             raise DeadlineExceededError("Collective has timed out waiting for other workers.") from None
 
-    async def _ask(self, call: Call, value: Any) -> tuple[Plan | None, Any]:
+    async def _ask(self, call: Call, value: object) -> tuple[Plan | None, Any]:
         """What the leader answers: a plan, or the result."""
         rendezvous = self._rendezvous
         if call.has_value:
@@ -142,8 +144,8 @@ class ClusterCollectiveExecutor:
         has_it = call.operation.kind == "broadcast"  # what it has sent is the result
         return unpack_answer(answer), value if has_it else None
 
-    async def _run(self, plan: Plan, call: Call, value: Any) -> Any:
-        async def compute(num_bytes: int, function: Callable[..., Any], *args: Any) -> Any:
+    async def _run(self, plan: Plan, call: Call, value: object) -> Any:
+        async def compute(num_bytes: int, function: Callable[..., Any], *args: object) -> Any:
             if num_bytes < OFFLOADED_SIZE:
                 return function(*args)
             return await self._offload(function, args, call.member.node)

@@ -73,7 +73,7 @@ class CollectiveLeader:
         if waiter is not None:
             self._waiters[key] = waiter
 
-    def _take_call(self, space: str, body: Any) -> None:
+    def _take_call(self, space: str, body: object) -> None:
         self.listen(space)
         if not isinstance(body, bytes):
             raise InvalidArgumentError(f"{space} sent a call of a collective that is no text")
@@ -84,11 +84,11 @@ class CollectiveLeader:
         else:
             self._join(space, call, None)
 
-    def _take_value(self, space: str, call: Call, key: str, value: Any) -> None:
+    def _take_value(self, space: str, call: Call, key: str, value: object) -> None:
         check_value(value, call.operation.dtype, call.value_shape, key)
         self._join(space, call, value)
 
-    def _join(self, space: str, call: Call, value: Any) -> None:
+    def _join(self, space: str, call: Call, value: object) -> None:
         part = Part(call.member, value, call.is_source, partial(self._answer, space, call.number))
         try:
             instance = self._instances.join(call.operation, part)
@@ -111,7 +111,7 @@ class CollectiveLeader:
             has_it = operation.kind == "broadcast" and part.is_source
             part.give(NO_VALUE if is_led and (has_it or result is None) else result)
 
-    def _answer(self, space: str, number: int, answer: Any) -> None:
+    def _answer(self, space: str, number: int, answer: object) -> None:
         try:
             self._rendezvous.send(answer_key(space, number), answer)
         except OpError as error:

@@ -52,13 +52,13 @@ class Ring:
         self._size = len(plan.devices)
         self._rank = plan.devices.index(device)
 
-    async def all_reduce(self, value: Any) -> Any:
+    async def all_reduce(self, value: object) -> Any:
         """The values of all members merged."""
         chunks = self._chunks(value)
         chunk = await self._reduce_scatter(chunks, self._rank)
         return await self._joined(await self._all_gather(self._last_chunk, chunk, [each.shape for each in chunks]))
 
-    async def reduce(self, value: Any) -> Any:
+    async def reduce(self, value: object) -> Any:
         """The same for the root; None for the others."""
         chunks = self._chunks(value)
         chunk = await self._reduce_scatter(chunks, self._rank)
@@ -72,7 +72,7 @@ class Ring:
                 chunks[index] = await self._recv(rank, "root", chunks[index].shape)
         return await self._joined(chunks)
 
-    async def reduce_scatter(self, value: Any) -> Any:
+    async def reduce_scatter(self, value: object) -> Any:
         """The piece of this member's rank of the merged values."""
         chunk = await self._reduce_scatter(self._chunks(value), (self._rank - 1) % self._size)
         rows = self._operation.shape[0] // self._size
@@ -123,7 +123,7 @@ class Ring:
             current = await self._compute(2 * own.nbytes, merged, self._operation, came, own)
         return await self._compute(current.nbytes, finished, self._operation, current, self._size)
 
-    async def _all_gather(self, index: int, piece: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+    async def _all_gather(self, index: int, piece: object, shapes: list[tuple[int, ...]]) -> list[Any]:
         """The pieces of all members, of which this one has *piece*, the one at *index*."""
         pieces: list[Any] = [None] * self._size
         pieces[index] = piece
@@ -138,7 +138,7 @@ class Ring:
         found = await self._compute(self._operation.num_bytes, np.concatenate, pieces)
         return found.reshape(self._operation.shape)
 
-    def _send(self, rank: int, step: str, value: Any) -> None:
+    def _send(self, rank: int, step: str, value: object) -> None:
         self._rendezvous.send(self._key(self._rank, rank % self._size, step), value)
 
     async def _recv(self, rank: int, step: str, shape: tuple[int, ...]) -> Any:

@@ -180,7 +180,7 @@ def _allowed_in(functions: Iterable[FunctionDef], allowed: Mapping[str, frozense
     }
 
 
-def _with(node: NodeDef, **fields: Any) -> NodeDef:
+def _with(node: NodeDef, **fields: object) -> NodeDef:
     return NodeDef.from_fields({**node.__dict__, **fields})
 
 

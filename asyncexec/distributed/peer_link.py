@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncexec.distributed.transport.connection import Connection
 from asyncexec.framework.derived import copy_of
@@ -49,7 +49,7 @@ class PeerLink:
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def send_tensor(self, step_id: int, key: str, value: Any, is_dead: bool = False) -> None:
+    def send_tensor(self, step_id: int, key: str, value: object, is_dead: bool = False) -> None:
         """Push *value*, now or when there is a connection; InvalidArgumentError as of Connection."""
         if self.connection is not None:
             self.connection.send_tensor(step_id, key, value, is_dead)

@@ -190,7 +190,7 @@ class _Inbound:
         elif self._worker.link.connection is self._connection:
             self._worker.lose(error)
 
-    def on_tensor(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+    def on_tensor(self, step_id: int, key: str, value: object, is_dead: bool) -> None:
         session = self._cluster.session(session_of(step_id))
         if session is not None:
             session.arrive(step_id, key, value, is_dead)

@@ -54,7 +54,7 @@ class StepRendezvous(Rendezvous):
         """Whether a copy is under way."""
         return bool(self._sending) or super().has_in_flight
 
-    def send(self, key: Hashable, value: Any, is_dead: bool = False, args: RendezvousArgs = NO_ARGS) -> None:
+    def send(self, key: Hashable, value: object, is_dead: bool = False, args: RendezvousArgs = NO_ARGS) -> None:
         """Give *value* to who waits for *key*, here or elsewhere, or keep it until somebody asks.
 
         Raises:
@@ -81,7 +81,7 @@ class StepRendezvous(Rendezvous):
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
 
-    def arrive(self, key: str, value: Any, is_dead: bool) -> None:
+    def arrive(self, key: str, value: object, is_dead: bool) -> None:
         """Take what another process has pushed."""
         if self._error is None:
             super().send(key, value, is_dead)
@@ -134,7 +134,7 @@ class StepRendezvous(Rendezvous):
         """Why *key* gets no value: its sender is lost."""
         return self._lost.get(_source_of(key)) if self._lost and self.peek(key) is None else None
 
-    def _push(self, channel: Channel, key: str, value: Any, is_dead: bool) -> None:
+    def _push(self, channel: Channel, key: str, value: object, is_dead: bool) -> None:
         try:
             channel.send_tensor(self.step_id, key, value, is_dead)
         except (InvalidArgumentError, ResourceExhaustedError) as error:
@@ -144,7 +144,7 @@ class StepRendezvous(Rendezvous):
                 hint=error.hint,
             ) from None
 
-    async def _copy_and_push(self, channel: Channel, key: str, value: Any, args: RendezvousArgs) -> None:
+    async def _copy_and_push(self, channel: Channel, key: str, value: object, args: RendezvousArgs) -> None:
         try:
             value, _, _ = await copied(key, (value, False, args), NO_ARGS)
             self._push(channel, key, value, is_dead=False)

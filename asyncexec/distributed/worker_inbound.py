@@ -6,7 +6,7 @@ What cannot be understood ends the connection that has brought it, and no other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from asyncexec.distributed.graph_wire import ConstantKey, unpack_register
 from asyncexec.distributed.messages import (
@@ -69,7 +69,7 @@ class Inbound:
         except OpError as error:
             self._worker.refuse(self._connection, error)
 
-    def on_tensor(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+    def on_tensor(self, step_id: int, key: str, value: object, is_dead: bool) -> None:
         before, self._bytes_before = self._bytes_before, self._connection.reader.num_tensor_bytes
         num_bytes = self._bytes_before - before
         session = self._session(step_id)

@@ -90,7 +90,7 @@ class _Registered:
         else:
             self.tier.note_compiled_run(plan, elapsed_ns)
 
-    def take(self, key: ConstantKey, value: Any) -> None:
+    def take(self, key: ConstantKey, value: object) -> None:
         """Take a constant, if it is one that is missing."""
         if key in self.missing:
             self.missing.remove(key)
@@ -182,7 +182,7 @@ class WorkerSession:
         found.executor.add_done_callback(self._look)
         self._compiling.add(found.executor)
 
-    def take_constant(self, graph_id: int, key: ConstantKey, value: Any) -> None:
+    def take_constant(self, graph_id: int, key: ConstantKey, value: object) -> None:
         """Take a large constant of a graph that is registered."""
         found = self._graphs.get(graph_id)
         if found is not None:
@@ -246,7 +246,7 @@ class WorkerSession:
             self._tell(step_id, ResourceExhaustedError(most))
         return step
 
-    def arrive(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+    def arrive(self, step_id: int, key: str, value: object, is_dead: bool) -> None:
         """Take a value that another process has pushed.
 
         Raises:
@@ -326,7 +326,7 @@ class WorkerSession:
             step = self._steps[step_id] = WorkerStep(StepRendezvous(step_id, self._route))
         return step
 
-    def _count_early(self, step_id: int, key: str, value: Any) -> None:
+    def _count_early(self, step_id: int, key: str, value: object) -> None:
         num_bytes = len(key) + _num_bytes(value)
         most = self._policy.limits.max_early_bytes
         if self._early_bytes + num_bytes > most:
@@ -405,7 +405,7 @@ def _aborted() -> OpError:
     return make_derived(CancelledError("the step has ended elsewhere"))
 
 
-def _num_bytes(value: Any) -> int:
+def _num_bytes(value: object) -> int:
     found = getattr(value, "nbytes", None)
     return int(found) if found is not None else len(value) if isinstance(value, bytes) else 0
 

@@ -230,7 +230,7 @@ def _cannot_go_back(failure: _Failure, last: Loaded) -> OpError:
     )
 
 
-async def read_record(content: bytes, codec: Codec, apart: Mapping[str, Any] | None = None) -> Record:
+async def read_record(content: bytes, codec: Codec, apart: Mapping[str, object] | None = None) -> Record:
     """As ``from_bytes``; on a thread where that may take long."""
     if len(content) <= INLINE_BYTES and apart is None:
         return from_bytes(content, codec)

@@ -29,7 +29,7 @@ _PLAIN_MODULES: Final = frozenset({"builtins", "collections", "numpy", "types"})
 _REFERENCE_BYTES: Final = 64  # of an element of a container, beside its own
 
 
-def digest_of(value: Any) -> bytes:
+def digest_of(value: object) -> bytes:
     """The digest of the content of *value*.
 
     Raises:
@@ -38,7 +38,7 @@ def digest_of(value: Any) -> bytes:
     return _digest(value, 0)
 
 
-def _digest(value: Any, depth: int) -> bytes:
+def _digest(value: object, depth: int) -> bytes:
     if depth > _MAX_DEPTH:
         raise InvalidTypeError(f"the content of values nested deeper than {_MAX_DEPTH} is not compared")
     if type(value) not in _LEAVES and (
@@ -68,7 +68,7 @@ def _parts(value: Any, depth: int) -> list[bytes]:
     return [b"dataclass", _digest(_name_of(type(value)), depth), *(_digest(item, depth) for item in fields)]
 
 
-def _leaf(value: Any, depth: int) -> tuple[str, bytes | bytearray | memoryview]:
+def _leaf(value: object, depth: int) -> tuple[str, bytes | bytearray | memoryview]:
     """What kind of content *value* is, and the bytes of it."""
     if isinstance(value, enum.Enum):
         name: str | None = value.name  # a flag without bits has none
@@ -119,11 +119,11 @@ def _name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _unknown(value: Any) -> InvalidTypeError:
+def _unknown(value: object) -> InvalidTypeError:
     return InvalidTypeError(f"the content of a value of type {_name_of(type(value))} is not known")
 
 
-def num_bytes_of(value: Any, depth: int = 0) -> int:
+def num_bytes_of(value: object, depth: int = 0) -> int:
     """About how many bytes *value* takes: exact for tensors and text."""
     if isinstance(value, (bytes, bytearray, str)):
         return len(value)
@@ -143,7 +143,7 @@ def num_bytes_of(value: Any, depth: int = 0) -> int:
     return sys.getsizeof(value, _REFERENCE_BYTES)
 
 
-def has_more_than(value: Any, num_bytes: int) -> bool:
+def has_more_than(value: object, num_bytes: int) -> bool:
     """Whether *value* has more than about *num_bytes*; looks at no more of it than that."""
     left, found = [value], 0
     while left and found <= num_bytes:

@@ -136,7 +136,7 @@ def _scope(what: str) -> CallScope:
     return scope
 
 
-async def pause_here(name: str, payload: Any) -> Any:
+async def pause_here(name: str, payload: object) -> Any:
     """See ``ax.pause``."""
     scope = _scope("ax.pause")
     journal, path = scope.step.journal, scope.pause_path(name)

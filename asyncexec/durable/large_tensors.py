@@ -18,7 +18,7 @@ LARGE_BYTES: Final = 2**20
 _KINDS: Final = frozenset("?bhilqBHILQefd")  # the dtypes of numpy that the format has
 
 
-def large_tensors(values: Mapping[str, Any]) -> dict[str, Any]:
+def large_tensors(values: Mapping[str, object]) -> dict[str, Any]:
     """Those of *values* that go to a file of their own."""
     return {
         name: value

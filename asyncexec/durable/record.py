@@ -166,7 +166,7 @@ def _pages(piece: bytes | memoryview, version: int) -> Any:
     return np.einsum("ij,j->i", words, _WEIGHTS, dtype="<u8")
 
 
-def _pieces(name: str, value: Any, codec: Codec) -> tuple[int, list[bytes | memoryview]]:
+def _pieces(name: str, value: object, codec: Codec) -> tuple[int, list[bytes | memoryview]]:
     if value is None:
         return _NO_VALUE, []
     if _is_tensor(value):
@@ -186,7 +186,7 @@ def _pieces(name: str, value: Any, codec: Codec) -> tuple[int, list[bytes | memo
     return _OBJECT, [content]
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     if isinstance(value, np.ndarray):
         if value.dtype == np.object_:
             is_tensor = bool(value.ndim) and all(type(element) is bytes for element in value.flat)
@@ -203,7 +203,7 @@ def told_in(content: bytes) -> Mapping[str, Any]:
     return _opened(memoryview(content))[0]
 
 
-def from_bytes(content: bytes, codec: Codec, apart: Mapping[str, Any] | None = None) -> Record:
+def from_bytes(content: bytes, codec: Codec, apart: Mapping[str, object] | None = None) -> Record:
     """The record of *content*, and of the tensors that were stored *apart*.
 
     Raises:
@@ -282,7 +282,7 @@ def _value(name: str, kind: int, content: memoryview, checksum: _Checksum, codec
     return prepare(head, content[head.size :], objects=False, max_bytes=len(content)).value()
 
 
-def _checked(name: str, apart: Mapping[str, Any] | None, checksum: _Checksum) -> Any:
+def _checked(name: str, apart: Mapping[str, object] | None, checksum: _Checksum) -> Any:
     if apart is None or name not in apart:
         raise DataLossError(f"a checkpoint is incomplete: the file of {name!r} is missing")
     array = freeze(apart[name])

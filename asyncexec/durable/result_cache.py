@@ -109,7 +109,7 @@ def is_over(time_s: float, now_s: float, ttl_s: float | None) -> bool:
     return ttl_s is not None and abs(now_s - time_s) >= ttl_s
 
 
-def packed(key: str, outputs: Sequence[Any]) -> bytes:
+def packed(key: str, outputs: Sequence[object]) -> bytes:
     """The bytes of *outputs* in a store, under *key*; needs no event loop.
 
     Raises:

@@ -166,7 +166,7 @@ class RunJournal:
         """A string for *path* that no other run or path has."""
         return f"{self.run_id}{BETWEEN}{digest_of(path)}"
 
-    async def begin(self, told: Mapping[str, Any], feeds: Mapping[str, Any]) -> None:
+    async def begin(self, told: Mapping[str, object], feeds: Mapping[str, object]) -> None:
         """Store what the run is begun with, unless that has been done.
 
         Raises:
@@ -177,7 +177,7 @@ class RunJournal:
         self.told, self.feeds = told, feeds
         await self._put(f"{RUNS}/{self.run_id}/run", Record({**told, "kind": "run"}, feeds))
 
-    async def has_feeds(self, feeds: Mapping[str, Any]) -> bool:
+    async def has_feeds(self, feeds: Mapping[str, object]) -> bool:
         """Whether *feeds* are those that the run was begun with."""
 
         def are_same() -> bool:
@@ -191,7 +191,7 @@ class RunJournal:
         """The outputs of the node at *path*, once; None if it has not run."""
         return self._results.pop(self._key(path), None)
 
-    async def put(self, path: Path, op: str, outputs: Sequence[Any]) -> None:
+    async def put(self, path: Path, op: str, outputs: Sequence[object]) -> None:
         """Store the *outputs* of the node at *path*.
 
         Raises:
@@ -213,7 +213,7 @@ class RunJournal:
         found = self._boundaries.pop(loop, None)
         return None if found is None else found[1]
 
-    async def put_boundary(self, loop: Path, number: int, values: Sequence[Any]) -> None:
+    async def put_boundary(self, loop: Path, number: int, values: Sequence[object]) -> None:
         """Store the variables of a loop at the beginning of an iteration; what earlier ones have left is forgotten.
 
         With answers, their number: first the marks that tell it are deleted, so that the run is unfinished.
@@ -256,7 +256,7 @@ class RunJournal:
         """That value."""
         return self._answers[self._last_answer(path)]
 
-    def ask(self, path: Path, name: str, payload: Any, node: str, iteration: str) -> Asked:
+    def ask(self, path: Path, name: str, payload: object, node: str, iteration: str) -> Asked:
         """Ask for the value of a pause."""
         return Asked(path, name, payload, node, iteration, self._pauses.get(digest_of(path)))
 
@@ -306,7 +306,7 @@ class RunJournal:
         for digest in digests:
             await self._store.delete(f"{PAUSES}/{self.run_id}/{digest}")
 
-    async def answer(self, token: str, value: Any) -> None:
+    async def answer(self, token: str, value: object) -> None:
         """Give the pause of *token* its value; it is withdrawn when the step has ended.
 
         Raises:

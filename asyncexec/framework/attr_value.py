@@ -64,7 +64,7 @@ def decode_attr_value(value: AttrValue, *, byte_budget: Budget = DEFAULT_TENSOR_
     return decoded
 
 
-def _as_is(value: Any, byte_budget: Budget) -> Any:
+def _as_is(value: object, byte_budget: Budget) -> Any:
     return value
 
 
@@ -129,13 +129,13 @@ def encode_attr_value(value: Any, kind: str = "") -> AttrValue:
     return make_attr("list", ListValue.from_fields(ListValue.field_defaults() | {field: items}))
 
 
-def _encode_by_type(value: Any) -> AttrValue:
+def _encode_by_type(value: object) -> AttrValue:
     if isinstance(value, (tuple, list)):
         return encode_attr_value(value, f"list({_kind_of(value[0])})") if value else _EMPTY_LIST
     return encode_attr_value(value, _kind_of(value))
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: object) -> str:
     for types, kind in _KIND_BY_TYPE:
         if isinstance(value, types):
             return kind
@@ -157,25 +157,25 @@ def _encode_float(value: Any) -> float:
     return round_float32(float(value))
 
 
-def _encode_bool(value: Any) -> bool:
+def _encode_bool(value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError("it is no bool")
     return bool(value)
 
 
-def _encode_string(value: Any) -> bytes:
+def _encode_string(value: object) -> bytes:
     if not isinstance(value, (str, bytes)):
         raise TypeError("it is no string")
     return value.encode() if isinstance(value, str) else value
 
 
-def _encode_type(value: Any) -> int:
+def _encode_type(value: object) -> int:
     if not isinstance(value, DType):
         raise TypeError("it is no DType")
     return value.enum
 
 
-def _encode_shape(value: Any) -> Any:
+def _encode_shape(value: object) -> Any:
     if not isinstance(value, TensorShape):
         raise TypeError("it is no TensorShape")
     return encode_shape(value)
@@ -212,6 +212,6 @@ _KIND_BY_TYPE: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
 _EMPTY_LIST: Final = make_attr("list", ListValue.model_construct())
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

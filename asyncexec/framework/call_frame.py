@@ -65,7 +65,7 @@ class CallFrame:
         self._ret_dtypes = ret_dtypes
         self._retvals: list[Any] = [_UNSET] * len(ret_dtypes)
 
-    def set_args(self, args: Sequence[Any], dtypes: Sequence[DType]) -> None:
+    def set_args(self, args: Sequence[object], dtypes: Sequence[DType]) -> None:
         """Take the arguments; InvalidArgumentError unless they are as many as *dtypes*, and of these."""
         if len(args) != len(dtypes):
             raise InvalidArgumentError(f"Expects {len(dtypes)} arguments, but {len(args)} is provided")
@@ -82,7 +82,7 @@ class CallFrame:
             raise InvalidArgumentError(f"GetArg {index} is not within [0, {len(self._args)})")
         return self._args[index]
 
-    def set_retval(self, index: int, value: Any) -> None:
+    def set_retval(self, index: int, value: object) -> None:
         """Take result *index*.
 
         Raises:
@@ -125,12 +125,12 @@ class CallFrame:
             frame = frame.caller
 
 
-def _has_dtype(value: Any, dtype: DType) -> bool:
+def _has_dtype(value: object, dtype: DType) -> bool:
     """Whether *value* is of *dtype*, as far as values tell."""
     return dtype.is_opaque or isinstance(value, bytes) or getattr(value, "dtype", None) == dtype.as_numpy_dtype
 
 
-def _dtype_of(value: Any) -> str:
+def _dtype_of(value: object) -> str:
     dtype = getattr(value, "dtype", None)
     return dtype.name if isinstance(dtype, np.dtype) else type(value).__name__
 

@@ -59,7 +59,7 @@ def _reduced(error: OpError) -> tuple[Any, ...]:
     return _remade, (*type(error).__bases__, error.args), error.__dict__
 
 
-def _remade(kind: type[OpError], theirs: type[Exception], args: tuple[Any, ...]) -> OpError:
+def _remade(kind: type[OpError], theirs: type[Exception], args: tuple[object, ...]) -> OpError:
     error = bare(_both(kind, theirs) or kind)
     error.args = args
     return error

@@ -44,7 +44,7 @@ def let_others_go_on() -> Generator[None, None, None]:
 
 
 def call_after_others(
-    loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any, context: Context
+    loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object, context: Context
 ) -> None:
     """Call *callback* with *args* in *context*, when *loop* has had as many turns as others may need to go on."""
     call_soon = partial(loop.call_soon, context=context)  # else each takes a copy, and what the next sets is lost

@@ -86,10 +86,10 @@ class DeviceContext(Protocol):
 class HostContext:
     """The context of devices that share the host's memory and work at once: nothing to copy, nothing to wait for."""
 
-    async def copy_in(self, value: Any) -> Any:
+    async def copy_in(self, value: object) -> Any:
         return value
 
-    async def copy_out(self, value: Any) -> Any:
+    async def copy_out(self, value: object) -> Any:
         return value
 
     async def sync(self) -> None:

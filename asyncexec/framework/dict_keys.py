@@ -11,7 +11,7 @@ _PLAIN: Final = frozenset({str, bytes, int, bool, type(None)})
 _NUMBERS: Final = (float, complex, np.inexact)
 
 
-def as_key(key: Any) -> Any:
+def as_key(key: object) -> Any:
     """*key*, for a dict: NaN is one key, though it does not equal itself, and 0.0 and -0.0 are one; in tuples, too.
 
     Raises:

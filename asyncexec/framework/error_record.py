@@ -87,14 +87,14 @@ def _other(told: Mapping[str, Any]) -> BaseException:
     raise ValueError(f"no exception {name!r} can be made")
 
 
-def _instance(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException | None:
+def _instance(kind: type[BaseException], args: tuple[object, ...]) -> BaseException | None:
     try:
         return kind(*args)
     except Exception:
         return None
 
 
-def _bare(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException | None:
+def _bare(kind: type[BaseException], args: tuple[object, ...]) -> BaseException | None:
     """An exception whose ``__init__`` takes something else than it has made its args of."""
     try:
         error = bare(kind)
@@ -124,11 +124,11 @@ def _text_of(error: BaseException) -> str:
         return ""
 
 
-def _is_told(name: str, value: Any) -> bool:
+def _is_told(name: str, value: object) -> bool:
     return not name.startswith("_") and (value is None or _as_json(value) is not None)
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> Any:
     """*value*, where JSON gives it back as it is; else None."""
     try:
         return value if json.loads(json.dumps(value)) == value else None

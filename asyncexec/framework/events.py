@@ -20,7 +20,7 @@ class Emission:
 
     __slots__ = ("_channel", "_room", "is_awaited", "value")
 
-    def __init__(self, channel: EventChannel | None, value: Any) -> None:
+    def __init__(self, channel: EventChannel | None, value: object) -> None:
         self._channel = channel
         self._room: asyncio.Future[None] | Future[None] | None = None
         self.is_awaited: bool = False
@@ -79,7 +79,7 @@ class EventChannel:
         self._is_closed = False
         self._reader: asyncio.Future[None] | None = None
 
-    def put(self, value: Any) -> Emission:
+    def put(self, value: object) -> Emission:
         """Take *value*, in the loop.
 
         Raises:
@@ -101,7 +101,7 @@ class EventChannel:
         self._waiting.append(emission)
         return emission
 
-    def put_from_thread(self, value: Any) -> None:
+    def put_from_thread(self, value: object) -> None:
         """Take *value* from another thread, which waits for room.
 
         Raises:
@@ -173,7 +173,7 @@ class EventChannel:
 channel_here: Final[ContextVar[EventChannel | None]] = ContextVar("asyncexec_events", default=None)
 
 
-def emit_value(value: Any) -> Emission:
+def emit_value(value: object) -> Emission:
     """Give *value* to the ``run_events`` that the running code is a part of; nothing happens where there is none.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.combined_errors import combined_error
 from asyncexec.framework.errors import (
@@ -82,7 +82,7 @@ def _text_of(raised: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def explained_by(raised: BaseException, check: Kernel | None, inputs: Sequence[Any]) -> BaseException:
+def explained_by(raised: BaseException, check: Kernel | None, inputs: Sequence[object]) -> BaseException:
     """What a kernel raised, or the error of its *check*, which says why it did."""
     if check is not None and inputs:
         try:

@@ -83,7 +83,7 @@ def _is_common(kind: str, value: Any) -> bool:
     return kind in ("type", "b")
 
 
-def make_attr(kind: str, value: Any) -> AttrValue:
+def make_attr(kind: str, value: object) -> AttrValue:
     """The AttrValue whose field *kind* is the trusted *value*; common ones are made once and shared."""
     is_common = _is_common(kind, value)
     if is_common and (kind, value) in _interned:
@@ -103,7 +103,7 @@ def intern_attr(value: AttrValue) -> AttrValue:
     return make_attr(kind, content) if _is_common(kind, content) else value
 
 
-def _with_values(attrs: Any) -> Any:
+def _with_values(attrs: object) -> Any:
     """*attrs* without internal ones that have no value."""
     if not isinstance(attrs, Mapping):
         return attrs

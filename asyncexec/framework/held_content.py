@@ -38,7 +38,7 @@ class Held(HeldContent):
         values: tensors, or lists of objects.
     """
 
-    def __init__(self, about: Any, values: Sequence[Any]) -> None:
+    def __init__(self, about: object, values: Sequence[object]) -> None:
         self.about: Any = about
         self.values: list[Any] = list(values)
 
@@ -64,7 +64,7 @@ def packed(values: list[Any]) -> Any:
     return array
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: object) -> Any:
     """What values that can be in one tensor have in common; None for a value that is no tensor."""
     if type(value) is bytes:
         return bytes

@@ -80,7 +80,7 @@ class AsyncKernel:
     finish: Callable[[Any], Any]
     is_undoable: bool = False
 
-    async def __call__(self, *inputs: Any) -> Any:
+    async def __call__(self, *inputs: object) -> Any:
         return self.finish(await self.start(*inputs))
 
 
@@ -94,7 +94,7 @@ class CheckedKernel:
     function: Kernel
     check: Callable[..., None]
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         try:
             return self.function(*inputs)
         except Exception:
@@ -105,7 +105,7 @@ class CheckedKernel:
 S = TypeVar("S")
 
 
-def require_kind(handle: Any, kind: type[S]) -> S:
+def require_kind(handle: object, kind: type[S]) -> S:
     """*handle*, which a graph may have taken from any op; InvalidArgumentError unless it is a *kind*."""
     if isinstance(handle, kind):
         return handle
@@ -163,7 +163,7 @@ class OpKernelConstruction:
 # These kernels an executor knows, and need not call.
 
 
-def pass_on(value: Any) -> Any:
+def pass_on(value: object) -> Any:
     """The kernel of ops that give what they get."""
     return value
 
@@ -189,7 +189,7 @@ def marked_as(kernel: Kernel, call: Kernel) -> Kernel:
     return call
 
 
-def as_value(array: Any) -> Any:
+def as_value(array: object) -> Any:
     """*array*, or the scalar in it when it is 0-d."""
     return array[()] if isinstance(array, np.ndarray) and array.ndim == 0 else array
 

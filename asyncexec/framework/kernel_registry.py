@@ -44,7 +44,7 @@ class KernelRegistration:
     is_elementwise: bool = False
     libraries: tuple[str, ...] = ()  # modules that the factory imports
 
-    def accepts(self, attrs: Mapping[str, Any]) -> bool:
+    def accepts(self, attrs: Mapping[str, object]) -> bool:
         return all(_is_among(attrs.get(name), dtypes) for name, dtypes in self.constraints.items())
 
 
@@ -82,7 +82,7 @@ class KernelRegistry:
             hint=f"registered for this op: {self.describe(op)}",
         )
 
-    def find(self, op: str, device_type: str, attrs: Mapping[str, Any]) -> KernelRegistration | None:
+    def find(self, op: str, device_type: str, attrs: Mapping[str, object]) -> KernelRegistration | None:
         """``lookup``, with None for what is not there."""
         for registration in self._kernels.get((op, device_type), ()):
             if registration.accepts(attrs):
@@ -122,7 +122,7 @@ class KernelRegistry:
         return "\n".join(lines) or "  <no registered kernels>"
 
 
-def _is_among(value: Any, dtypes: Collection[DType]) -> bool:
+def _is_among(value: object, dtypes: Collection[DType]) -> bool:
     return all(dtype in dtypes for dtype in value) if isinstance(value, tuple) else value in dtypes
 
 
@@ -172,7 +172,7 @@ def _with_handles(factory: KernelFactory, kind: type) -> KernelFactory:
         ]  # a reference to Python objects has the dtype of these
         slots = [slot for slot, (is_ref, dtype) in enumerate(dtypes) if is_ref or dtype is resource]
 
-        def check(*inputs: Any) -> None:
+        def check(*inputs: object) -> None:
             for slot in slots:
                 require_kind(inputs[slot], kind)
 

@@ -89,7 +89,7 @@ class StepMemory:
                 f" (memory_limit) {taken:,} are taken now"
             )
 
-    def call(self, kernel: Kernel, inputs: Sequence[Any]) -> Any:
+    def call(self, kernel: Kernel, inputs: Sequence[object]) -> Any:
         """What *kernel* gives of *inputs*; ``check_running`` asks here meanwhile."""
         outer, _RUNNING.memory = _RUNNING.memory, self
         try:

@@ -161,7 +161,7 @@ class MessagePool:
         field.type = number
 
 
-def message_class(descriptor: Any) -> Any:
+def message_class(descriptor: object) -> Any:
     """The class of messages of *descriptor*."""
     return require("google.protobuf.message_factory", extra="tf").GetMessageClass(descriptor)
 

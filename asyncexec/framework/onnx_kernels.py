@@ -71,7 +71,7 @@ class OnnxNode:
     def num_outputs(self) -> int:
         return len(self.outputs)
 
-    def attr(self, name: str, default: Any = None) -> Any:
+    def attr(self, name: str, default: object = None) -> Any:
         """The attribute *name*, or *default* where the node does not have it."""
         return self.attrs.get(name, default)
 

@@ -116,7 +116,7 @@ class AttrDef:
                     f"Value for attr {self.name!r} of {value} must be at least minimum {self.minimum}"
                 )
 
-    def _check_one(self, value: Any) -> None:
+    def _check_one(self, value: object) -> None:
         if not isinstance(value, _KINDS[self.element_kind]) or (
             isinstance(value, bool) and self.element_kind in ("int", "float")
         ):
@@ -320,7 +320,7 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
 }
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, tuple):
         return "a list"
     return f"{type(value).__name__} {value!r}" if not isinstance(value, np.ndarray) else "a tensor"

@@ -90,7 +90,7 @@ def keep(value: Any) -> Any:
     return freeze(value.copy())
 
 
-def detach(value: Any) -> Any:
+def detach(value: object) -> Any:
     """*value*, for who has it alone from now on: itself where nobody can change it, else a copy of the array."""
     if not isinstance(value, np.ndarray) or is_frozen(value):
         return value
@@ -102,7 +102,7 @@ def keeper(dtype: DType) -> Callable[[Any], Any]:
     return pass_on if dtype.is_opaque else keep
 
 
-def freeze(value: Any) -> Any:
+def freeze(value: object) -> Any:
     """*value*, an array that nobody else holds yet, made read-only; a scalar instead of a 0-d array."""
     value = as_value(value)
     if isinstance(value, np.ndarray):
@@ -110,7 +110,7 @@ def freeze(value: Any) -> Any:
     return value
 
 
-def read_only(value: Any) -> Any:
+def read_only(value: object) -> Any:
     """A read-only view of an array; any other value itself.
 
     Not even the shape of the array can be changed through it.

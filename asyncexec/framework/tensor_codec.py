@@ -113,7 +113,7 @@ class ArrivingTensor(NamedTuple):
         return None if head.dtype == _NO_DTYPE else _unpickled(head, memory)
 
 
-def encode(step_id: int, key: str, value: Any, is_dead: bool, *, objects: bool, max_bytes: int) -> EncodedTensor:
+def encode(step_id: int, key: str, value: object, is_dead: bool, *, objects: bool, max_bytes: int) -> EncodedTensor:
     """The bytes of a tensor.
 
     Raises:
@@ -191,7 +191,7 @@ def _raw_strings(value: Any) -> bytes:
     return struct.pack(f"<{len(elements)}Q", *map(len, elements)) + b"".join(elements)
 
 
-def _raw_variant(form: WireForm, value: Any) -> bytes:
+def _raw_variant(form: WireForm, value: object) -> bytes:
     metadata, tensors = form.take_apart(value)
     told = json.dumps({"form": form.name, **metadata, "set": [tensor is not None for tensor in tensors]}).encode()
     parts = [_LENGTH.pack(len(told)), told]

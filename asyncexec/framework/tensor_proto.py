@@ -214,7 +214,7 @@ def _narrow(bits: np.ndarray, dtype: DType) -> np.ndarray:
     return narrow
 
 
-def _read_plain(values: tuple[Any, ...], dtype: DType) -> np.ndarray:
+def _read_plain(values: tuple[object, ...], dtype: DType) -> np.ndarray:
     return np.array(values, dtype.as_numpy_dtype)
 
 
@@ -280,7 +280,7 @@ def _read_values(proto: TensorProto, field: str, dtype: DType) -> np.ndarray:
     return _read_plain(values, dtype) if reader is None else reader(values, dtype)
 
 
-def encode_tensor(value: Any, dtype: DType | None = None) -> TensorProto:
+def encode_tensor(value: object, dtype: DType | None = None) -> TensorProto:
     """*value* as a TensorProto: one element in its ``..._val`` field, several packed in ``tensor_content``.
 
     *value* may be what :func:`decode_tensor` gives, or Python numbers, strings and lists of them, which become int32
@@ -304,7 +304,7 @@ def encode_tensor(value: Any, dtype: DType | None = None) -> TensorProto:
     return TensorProto.from_fields(fields)
 
 
-def _as_array(value: Any, dtype: DType | None) -> tuple[np.ndarray, DType]:
+def _as_array(value: object, dtype: DType | None) -> tuple[np.ndarray, DType]:
     is_numpy = isinstance(value, (np.ndarray, np.generic))
     if isinstance(value, (bytes, str)) or dtype is types.string:
         value = np.array(value, np.object_)
@@ -331,7 +331,7 @@ def _dtype_of_python(array: np.ndarray) -> DType:
     return as_dtype(array.dtype)
 
 
-def _converted(value: Any, array: np.ndarray, dtype: DType, is_numpy: bool) -> np.ndarray:
+def _converted(value: object, array: np.ndarray, dtype: DType, is_numpy: bool) -> np.ndarray:
     want = dtype.as_numpy_dtype
     if array.dtype == want:
         return array

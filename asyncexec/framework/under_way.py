@@ -57,7 +57,7 @@ def tells(tell: Teller) -> Callable[[F], F]:
     return note
 
 
-def frames_of(awaitable: Any) -> Iterator[FrameType]:
+def frames_of(awaitable: object) -> Iterator[FrameType]:
     """The frames that *awaitable*, a coroutine or generator, is suspended in, the outermost first."""
     for _ in range(_MAX_FRAMES):
         frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)

@@ -29,7 +29,7 @@ def register_variant_ops(
         _CONJUGATES[kind] = conjugate
 
 
-def zeros_like(value: Any) -> Any:
+def zeros_like(value: object) -> Any:
     """*value*, a tensor of any dtype, with zeros for its numbers.
 
     Raises:
@@ -62,12 +62,12 @@ def add(a: Any, b: Any) -> Any:
     return _found(_SUMS, a, "ADD")(a, b)
 
 
-def conjugate(value: Any) -> Any:
+def conjugate(value: object) -> Any:
     """The complex conjugate of *value*, of dtype variant; UnimplementedError where its type has none."""
     return _found(_CONJUGATES, value, "CONJ")(value)
 
 
-def _found(functions: dict[type, Callable[..., Any]], value: Any, what: str) -> Callable[..., Any]:
+def _found(functions: dict[type, Callable[..., Any]], value: object, what: str) -> Callable[..., Any]:
     function = functions.get(type(value))
     if function is None:
         raise UnimplementedError(f"No {what} function is known for values of type {type(value).__name__}")

@@ -58,7 +58,7 @@ class WireModel(BaseModel):
         return cls._defaults.copy()
 
     @classmethod
-    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: object) -> Self:
         """A model of trusted *values*, the other fields at their defaults; nothing is checked."""
         fields = cls.field_defaults()
         fields.update(values)
@@ -83,7 +83,7 @@ class WireModel(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_defaults=True, indent=indent)
 
 
-def _decode_base64(value: Any) -> Any:
+def _decode_base64(value: object) -> Any:
     if not isinstance(value, str):
         return value
     text = value.replace("-", "+").replace("_", "/").rstrip("=")
@@ -109,13 +109,13 @@ def round_float32(value: float) -> float:
 _FLOAT_NAMES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _read_float64(value: Any) -> Any:
+def _read_float64(value: object) -> Any:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
     return _FLOAT_NAMES.get(value, value) if isinstance(value, str) else value
 
 
-def _read_float32(value: Any) -> Any:
+def _read_float32(value: object) -> Any:
     number = _read_float64(value)
     return round_float32(float(number)) if isinstance(number, (int, float, str)) else number
 
@@ -220,7 +220,7 @@ _INT64_SCHEMA: Final = {"anyOf": [{"pattern": "^-?[0-9]+$", "type": "string"}, {
 _FLOAT_SCHEMA: Final = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"], "type": "string"}]}
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> Any:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
     return value

@@ -92,7 +92,7 @@ def group(*inputs: Tensor | Node | Iterable[Tensor | Node], name: str | None = N
 
 
 def tuple(  # noqa: A001
-    tensors: Sequence[Any], name: str | None = None, control_inputs: Iterable[Tensor | Node] | None = None
+    tensors: Sequence[object], name: str | None = None, control_inputs: Iterable[Tensor | Node] | None = None
 ) -> list[Any]:
     """*tensors*, each available only when all of them are and *control_inputs* have run.
 
@@ -211,7 +211,7 @@ def Assert(condition: TensorLike, data: Sequence[TensorLike], summarize: int = 3
 
 
 def print_(
-    *inputs: Any, output_stream: str = "stderr", summarize: int = 3, end: str = "\n", name: str | None = None
+    *inputs: object, output_stream: str = "stderr", summarize: int = 3, end: str = "\n", name: str | None = None
 ) -> Node:
     """An operation that prints *inputs*, separated by blanks, each time it runs.
 

@@ -169,7 +169,7 @@ def batch(
 
 
 def _attrs(
-    max_size: int, timeout_s: Any, max_queued: int | None, max_running: int, allowed: tuple[int, ...]
+    max_size: int, timeout_s: object, max_queued: int | None, max_running: int, allowed: tuple[int, ...]
 ) -> dict[str, Any]:
     """The attrs of BatchFunction."""
     counts = {"max_size": max_size, "max_running": max_running, "max_queued": 1 if max_queued is None else max_queued}

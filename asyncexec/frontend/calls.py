@@ -17,23 +17,23 @@ TensorLike: TypeAlias = Any  # a tensor, a variable, or a value that a constant 
 DTypeLike: TypeAlias = Any  # what as_dtype takes
 
 
-def tensor_op(op: str, inputs: Sequence[Any] = (), name: str | None = None, **attrs: Any) -> Tensor:
+def tensor_op(op: str, inputs: Sequence[object] = (), name: str | None = None, **attrs: object) -> Tensor:
     """The output of a new node of *op*, which has one; attrs that are None are left out."""
     return cast(Tensor, create_op(op, inputs, attrs, name))
 
 
-def tensors_op(op: str, inputs: Sequence[Any] = (), name: str | None = None, **attrs: Any) -> list[Tensor]:
+def tensors_op(op: str, inputs: Sequence[object] = (), name: str | None = None, **attrs: object) -> list[Tensor]:
     """The outputs of a new node of *op*, which has several or a list of them."""
     return cast("list[Tensor]", create_op(op, inputs, attrs, name))
 
 
-def effect_op(op: str, inputs: Sequence[Any] = (), name: str | None = None, **attrs: Any) -> Node:
+def effect_op(op: str, inputs: Sequence[object] = (), name: str | None = None, **attrs: object) -> Node:
     """A new node of *op*, which has no outputs."""
     return cast(Node, create_op(op, inputs, attrs, name))
 
 
 @contextmanager
-def composite(name: str | None, default: str, values: Sequence[Any]) -> Iterator[str]:
+def composite(name: str | None, default: str, values: Sequence[object]) -> Iterator[str]:
     """A name scope in the graph of *values*; the node that is named by the scope bears the scope's own name."""
     check_name(name)
     with graph_of(values), name_scope(name or default) as scope:
@@ -54,7 +54,7 @@ def same_dtype(x: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
         return first, as_tensor(y, first.dtype.base_dtype)
 
 
-def in_graph_of(values: Sequence[Any]) -> list[Tensor]:
+def in_graph_of(values: Sequence[object]) -> list[Tensor]:
     """Each of *values* as a tensor of the graph that those which are tensors belong to."""
     with graph_of(values):
         return [as_tensor(value) for value in values]

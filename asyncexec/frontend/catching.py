@@ -81,7 +81,7 @@ def catch(fn: Callable[[], Any], handler: Callable[[Tensor], Any], *, name: str 
             return pack(result, _call(graph, scope, tried, rescued))
 
 
-def as_object(value: Any) -> Tensor:
+def as_object(value: object) -> Tensor:
     """*value* as a scalar of ``ax.object``."""
     return tensor_op("AsObject", [value])
 
@@ -91,7 +91,7 @@ def _traced(graph: Graph, function: Any, kind: str, parameters: Any, call: Any) 
     return trace(graph, name, (catch, id(function)), parameters.items(), call)
 
 
-def _tensors(nest: Any, what: str) -> Iterator[Tensor]:
+def _tensors(nest: object, what: str) -> Iterator[Tensor]:
     found = list(leaves(nest, what))
     if not found:
         raise InvalidTypeError(f"{what} has no tensor")
@@ -99,7 +99,7 @@ def _tensors(nest: Any, what: str) -> Iterator[Tensor]:
         yield _converted(leaf, None, path)
 
 
-def _converted(leaf: Any, dtype: types.DType | None, path: str) -> Tensor:
+def _converted(leaf: object, dtype: types.DType | None, path: str) -> Tensor:
     if isinstance(leaf, (Node, TensorArray)):
         kind = "an operation" if isinstance(leaf, Node) else "a TensorArray"
         raise InvalidTypeError(f"{path} is {kind}, but must be a tensor")

@@ -302,7 +302,7 @@ class _Leaf:
             return self._merged_array(first, column)
         return self._merge(self._tensors(column))
 
-    def _tensors(self, column: Sequence[Any]) -> list[Tensor]:
+    def _tensors(self, column: Sequence[object]) -> list[Tensor]:
         """The leaves as tensors; a plain value becomes a constant of the dtype that a tensor beside it has."""
         known = [leaf for leaf in column if isinstance(leaf, (Tensor, TensorSource))]
         dtype = None if not known else as_tensor_dtype(known[0])
@@ -316,7 +316,7 @@ class _Leaf:
                 )
         return tensors
 
-    def _tensor(self, context: BranchContext, label: str, leaf: Any, dtype: DType | None) -> Tensor:
+    def _tensor(self, context: BranchContext, label: str, leaf: object, dtype: DType | None) -> Tensor:
         is_tensor = isinstance(leaf, (Tensor, TensorSource))
         with context.graph.control_flow_scope(context):
             try:

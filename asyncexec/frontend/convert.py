@@ -38,7 +38,7 @@ _MAX_BYTES: Final = 2**40  # a constant that is larger is a mistake
 _MAX_OBJECTS: Final = 2**27  # in lists: a gigabyte of references
 
 
-def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]:
+def as_tensor_value(value: object, dtype: DType | None = None) -> tuple[Any, DType]:
     """*value* as it travels along an edge, and its dtype.
 
     Without *dtype*: Python floats become float32, integers int32 (int64 where they do not fit), strings and bytes
@@ -70,7 +70,7 @@ def as_tensor_value(value: Any, dtype: DType | None = None) -> tuple[Any, DType]
     return _cast(array, dtype, value), dtype
 
 
-def objects_of(value: Any, rank: int) -> Stage[np.ndarray[Any, Any]]:
+def objects_of(value: object, rank: int) -> Stage[np.ndarray[Any, Any]]:
     """The members of *value*, lists of lists down to *rank* dimensions, as an array of Python objects, as a stage.
 
     Raises:
@@ -102,7 +102,7 @@ def objects_of(value: Any, rank: int) -> Stage[np.ndarray[Any, Any]]:
     return flat.reshape(dims)
 
 
-def _members_in_parts(value: Any, dims: list[int]) -> Iterator[list[Any]]:
+def _members_in_parts(value: object, dims: list[int]) -> Iterator[list[Any]]:
     """The innermost members of *value*, which is of *dims*, some at a time."""
     part: list[Any] = []
     rows = [iter([value])]
@@ -124,14 +124,14 @@ def _members_in_parts(value: Any, dims: list[int]) -> Iterator[list[Any]]:
     yield part
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: object) -> bool:
     """Whether *value* is an object that could not be meant for an array."""
     if isinstance(value, (Mapping, BaseModel)):
         return True
     return dataclasses.is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "__array__")
 
 
-def _uneven(value: Any) -> InvalidArgumentError:
+def _uneven(value: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"rows of different lengths make no tensor: {_shown(value)}")
 
 
@@ -139,7 +139,7 @@ def _kind(np_dtype: np.dtype[Any]) -> str:
     return _ML_KINDS.get(np_dtype.name, "V") if np_dtype.kind == "V" else np_dtype.kind
 
 
-def _large_integers(array: np.ndarray[Any, Any], dtype: DType, value: Any) -> np.ndarray[Any, Any]:
+def _large_integers(array: np.ndarray[Any, Any], dtype: DType, value: object) -> np.ndarray[Any, Any]:
     """*array* as float64 if its objects are numbers: numpy takes integers from 2**64 on for objects."""
     if not all(isinstance(item, (int, float)) for item in array.flat):
         return array
@@ -159,7 +159,7 @@ def _python_dtype(array: np.ndarray[Any, Any]) -> DType:
     return as_dtype(array.dtype)
 
 
-def _cast(array: np.ndarray[Any, Any], dtype: DType, value: Any) -> Any:
+def _cast(array: np.ndarray[Any, Any], dtype: DType, value: object) -> Any:
     np_dtype = dtype.as_numpy_dtype
     if array.dtype == np_dtype:
         return as_value(array)
@@ -179,7 +179,7 @@ def _comparable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(np.int8) if array.dtype.kind == "V" else array  # those of ml_dtypes have no == with others
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     depth = 0
     while isinstance(value, (list, tuple)) and value:
         value, depth = value[0], depth + 1
@@ -192,7 +192,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, (str, bytes))
 
 
-def _text_value(value: Any) -> Any:
+def _text_value(value: object) -> Any:
     if isinstance(value, (str, bytes)):
         return _encode(value)
     try:
@@ -205,7 +205,7 @@ def _text_value(value: Any) -> Any:
     return as_value(encoded)
 
 
-def _encode(item: Any) -> bytes:
+def _encode(item: object) -> bytes:
     if isinstance(item, bytes):
         return bytes(item)
     if isinstance(item, str):
@@ -216,7 +216,7 @@ def _encode(item: Any) -> bytes:
     raise InvalidTypeError(f"{_shown(item)} is not a string")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         text = repr(value)
     except RecursionError:
@@ -225,7 +225,7 @@ def _shown(value: Any) -> str:
 
 
 def constant(
-    value: Any, dtype: Any = None, shape: ShapeLike = None, name: str | None = None, *, graph: Graph | None = None
+    value: object, dtype: object = None, shape: ShapeLike = None, name: str | None = None, *, graph: Graph | None = None
 ) -> Tensor:
     """A tensor that always has *value*.
 
@@ -254,7 +254,7 @@ def constant(
     return const_node(graph, converted, got, name).outputs[0]
 
 
-def _reshaped(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def _reshaped(value: object, shape: tuple[int, ...], dtype: DType) -> Any:
     array = np.asarray(value, dtype.as_numpy_dtype)
     size = math.prod(shape)
     if array.size == 1:
@@ -270,13 +270,13 @@ def _reshaped(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     return as_value(array.reshape(shape))
 
 
-def check_name(name: Any) -> None:
+def check_name(name: object) -> None:
     """InvalidTypeError unless *name* can be that of a node, or is None."""
     if name is not None and not isinstance(name, str):
         raise InvalidTypeError(f"the name of a node is a str, not {_shown(name)}")
 
 
-def const_node(graph: Graph, value: Any, dtype: DType, name: str | None = None) -> Node:
+def const_node(graph: Graph, value: object, dtype: DType, name: str | None = None) -> Node:
     """Add a Const node of a value that is already as it travels along edges."""
     check_name(name)
     registration, attrs = op_registry.lookup("Const"), {"value": value, "dtype": dtype, **graph.colocation_attrs()}

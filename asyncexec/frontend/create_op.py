@@ -48,8 +48,8 @@ class TensorSource(TensorOperators, ABC):
 
 def create_op(
     op: str,
-    inputs: Sequence[Any] = (),
-    attrs: Mapping[str, Any] | None = None,
+    inputs: Sequence[object] = (),
+    attrs: Mapping[str, object] | None = None,
     name: str | None = None,
 ) -> Any:
     """Add a node of the registered op type *op* to the current graph, or to the graph of its inputs.
@@ -84,8 +84,8 @@ def create_op(
 
 def add_op(
     registration: OpRegistration,
-    inputs: Sequence[Any],
-    attrs: Mapping[str, Any],
+    inputs: Sequence[object],
+    attrs: Mapping[str, object],
     name: str | None = None,
 ) -> Any:
     """``create_op`` for a registration."""
@@ -126,7 +126,7 @@ def _control_inputs(graph: Graph, tensors: Sequence[Tensor]) -> list[Node]:
     return [node for node in graph.current_control_inputs if node not in sources]
 
 
-def graph_of(values: Sequence[Any]) -> Graph:
+def graph_of(values: Sequence[object]) -> Graph:
     """The one graph that the tensors in *values* are in; the current graph when there are none.
 
     Raises:
@@ -157,7 +157,7 @@ def graph_to_use(value: Tensor | TensorSource) -> Graph:
     return current if current is not None and current.can_use(value.graph) else value.graph
 
 
-def _attr_value(op_def: OpDef, name: str, value: Any) -> Any:
+def _attr_value(op_def: OpDef, name: str, value: object) -> Any:
     attr = op_def.attrs.get(name)
     if attr is None:
         if name.startswith("_"):
@@ -172,7 +172,7 @@ def _attr_value(op_def: OpDef, name: str, value: Any) -> Any:
     return _one_attr(attr, value)
 
 
-def _open_attr(value: Any) -> Any:
+def _open_attr(value: object) -> Any:
     """*value* for an attr of which nothing is declared."""
     return value.encode() if isinstance(value, str) else value
 
@@ -221,7 +221,7 @@ class _InputConverter:
             tensors += self._convert_list(arg, value) if arg.is_list else [self._convert_one(arg, value)]
         return tensors
 
-    def _refuse_objects(self, arg: ArgDef, value: Any) -> None:
+    def _refuse_objects(self, arg: ArgDef, value: object) -> None:
         """InvalidTypeError, which blames its producer, if there is an object in *value* and *arg* takes none."""
         allowed = None if arg.type_attr is None else self._op_def.attrs[arg.type_attr].allowed
         if allowed is None if arg.dtype is None else arg.dtype.is_opaque:
@@ -235,7 +235,7 @@ class _InputConverter:
                     hint=object_hint(tensor),
                 )
 
-    def _infer_from_tensors(self, arg: ArgDef, value: Any) -> None:
+    def _infer_from_tensors(self, arg: ArgDef, value: object) -> None:
         """Tensors decide type attrs before any Python value does: ``1 + x`` has the dtype of x."""
         if arg.is_list:
             if not isinstance(value, (list, tuple)):
@@ -247,7 +247,7 @@ class _InputConverter:
         for member in tensors_in(value):
             self._agree(arg, arg.type_attr, member.dtype.base_dtype, "dtype")
 
-    def _agree(self, arg: ArgDef, attr: str, value: Any, what: str) -> None:
+    def _agree(self, arg: ArgDef, attr: str, value: object, what: str) -> None:
         known = self._attrs.setdefault(attr, value)
         if known != value:
             shown, expected = (v.name if isinstance(v, DType) else v for v in (value, known))
@@ -256,7 +256,7 @@ class _InputConverter:
                 hint=f"put ax.cast(x, ax.{expected}) around it" if what == "dtype" else None,
             )
 
-    def _convert_list(self, arg: ArgDef, values: Sequence[Any]) -> list[Tensor]:
+    def _convert_list(self, arg: ArgDef, values: Sequence[object]) -> list[Tensor]:
         if arg.type_list_attr is None:
             return [self._convert_one(arg, value) for value in values]
         wanted: Sequence[DType | None] = self._attrs.get(arg.type_list_attr) or [None] * len(values)
@@ -266,7 +266,7 @@ class _InputConverter:
         self._attrs[arg.type_list_attr] = tuple(tensor.dtype.base_dtype for tensor in tensors)
         return tensors
 
-    def _convert_one(self, arg: ArgDef, value: Any) -> Tensor:
+    def _convert_one(self, arg: ArgDef, value: object) -> Tensor:
         if arg.type_attr is None:
             return self._as_tensor(value, arg.dtype, arg)
         attr = self._op_def.attrs[arg.type_attr]
@@ -278,7 +278,7 @@ class _InputConverter:
         self._attrs.setdefault(arg.type_attr, tensor.dtype.base_dtype)
         return tensor
 
-    def _as_tensor(self, value: Any, dtype: DType | None, arg: ArgDef) -> Tensor:
+    def _as_tensor(self, value: object, dtype: DType | None, arg: ArgDef) -> Tensor:
         if isinstance(value, Tensor):
             if dtype is not None and value.dtype.base_dtype is not dtype.base_dtype:
                 raise InvalidTypeError(
@@ -309,11 +309,11 @@ def object_hint(tensor: Tensor, dtype: DType = types.float32) -> str:
     return "declare a dtype where it is made"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return list(value.as_tuple()) if isinstance(value, TensorShape) else value
 
 
-def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+def as_tensor(value: object, dtype: object = None, name: str | None = None) -> Tensor:
     """*value* as a tensor of the current graph: itself if it is one, else a constant.
 
     A list that holds tensors is packed into one tensor.
@@ -346,12 +346,12 @@ def as_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Tensor:
 convert_to_tensor = as_tensor  # the name that users know
 
 
-def holds_tensor(value: Any) -> bool:
+def holds_tensor(value: object) -> bool:
     """Whether *value* is a tensor, or stands for one, or is a nest of lists with one in it."""
     return isinstance(value, TensorSource) or next(tensors_in(value), None) is not None
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
     """The tensors in a nest of lists and tuples, in order; *depth* is how deep *value* lies in one already.
 
     Raises:
@@ -367,7 +367,7 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
                 yield from tensors_in(member, depth + 1)
 
 
-def _without_sources(value: Any) -> Any:
+def _without_sources(value: object) -> Any:
     """*value* with the tensors in place of what stands for them."""
     if isinstance(value, TensorSource):
         return value.as_tensor()

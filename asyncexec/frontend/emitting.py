@@ -14,7 +14,7 @@ from asyncexec.graph.node import Tensor
 def emit(value: Tensor | TensorSource) -> Tensor: ...
 @overload
 def emit(value: Any) -> Emission: ...
-def emit(value: Any) -> Any:
+def emit(value: object) -> Any:
     """Give *value* to the caller of ``session.run_events`` at once: a token, a partial result.
 
     In the function of an op, or in what it calls.  There ``await ax.emit(value)`` waits until the caller has room; on a

@@ -40,7 +40,7 @@ Late: TypeAlias = Callable[[Any], object]
 class EventSource(AsyncIterable[Any]):
     """What windows and joins by event time have in common; each ``async for`` begins again."""
 
-    def __init__(self, sources: Sequence[Any], late: Late | None, idle: float | None) -> None:
+    def __init__(self, sources: Sequence[object], late: Late | None, idle: float | None) -> None:
         self._sources = sources
         self._late = late
         self._idle = idle
@@ -61,7 +61,7 @@ class EventSource(AsyncIterable[Any]):
         """Whether all that the values come from can seek."""
         return all(can_seek(made(values)) for values in self._sources)
 
-    def seek(self, position: Any) -> Self:
+    def seek(self, position: object) -> Self:
         """The items from *position* on: what the attribute ``position`` of an iterator was, or what a checkpoint has.
 
         Raises:
@@ -78,7 +78,7 @@ class EventSource(AsyncIterable[Any]):
     def __aiter__(self) -> AsyncIterator[Any]:
         return EventIterator(self._operator(), self._sources, self._start, self._tell_late, self._idle)
 
-    def _tell_late(self, value: Any) -> object:
+    def _tell_late(self, value: object) -> object:
         self._num_late[0] += 1
         return None if self._late is None else self._late(value)
 
@@ -97,7 +97,7 @@ class EventIterator(HoldingIterator):
     def __init__(
         self,
         operator: EventOperator,
-        sources: Sequence[Any],
+        sources: Sequence[object],
         start: HeldContent | None,
         late: Late,
         idle: float | None,

@@ -58,7 +58,7 @@ class _Waiting:
 
     __slots__ = ("key", "matched", "number", "side", "time", "value")
 
-    def __init__(self, number: int, side: int, key: Any, time: Number, value: Any) -> None:
+    def __init__(self, number: int, side: int, key: object, time: Number, value: object) -> None:
         self.number = number
         self.side = side
         self.key = key
@@ -126,7 +126,7 @@ class _Joining(EventOperator):
         self._met: list[_Waiting] = []  # the others of the last value, that are not given yet, last one first
         self._last: _Waiting | None = None
 
-    def _made(self, number: int, side: int, value: Any) -> _Waiting:
+    def _made(self, number: int, side: int, value: object) -> _Waiting:
         try:
             time = self._time_of[side](value)
             key = self._key_of[side](value)
@@ -135,7 +135,7 @@ class _Joining(EventOperator):
             raise
         return _Waiting(number, side, checked_key(key, value), checked_time(time, value), value)
 
-    def add(self, number: int, side: int, value: Any) -> bool:
+    def add(self, number: int, side: int, value: object) -> bool:
         waiting = self._made(number, side, value)
         if self.watermark is not None and waiting.time < self.watermark:
             return False
@@ -205,7 +205,7 @@ class _Joining(EventOperator):
         return self.least()
 
 
-def _pair(waiting: _Waiting, other: Any) -> Joined:
+def _pair(waiting: _Waiting, other: object) -> Joined:
     if waiting.side == _LEFT:
         return Joined(waiting.key, waiting.value, other)
     return Joined(waiting.key, other, waiting.value)
@@ -312,7 +312,7 @@ def join(
     return Join([left, right], make, late, waits, f"within={within!r} how={how!r}")
 
 
-def _both(name: str, function: Any) -> tuple[Function, Function]:
+def _both(name: str, function: object) -> tuple[Function, Function]:
     """The functions of the left and the right side."""
     both = function if isinstance(function, tuple) and len(function) == len(_ALONE["inner"]) else (function, function)
     for each in both:

@@ -336,7 +336,7 @@ class Restored(NamedTuple):
     positions: list[Any]
 
 
-def read_place(content: Held, options: Mapping[str, Any], num_sides: int) -> Restored:
+def read_place(content: Held, options: Mapping[str, object], num_sides: int) -> Restored:
     """What is in the content of a Place of an operator with *options*.
 
     Raises:
@@ -372,7 +372,7 @@ def read_place(content: Held, options: Mapping[str, Any], num_sides: int) -> Res
     return restored
 
 
-def _check_options(before: Any, now: Mapping[str, Any]) -> None:
+def _check_options(before: object, now: Mapping[str, object]) -> None:
     if not isinstance(before, dict):  # asyncexec has not always stored them
         return
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -412,7 +412,7 @@ def checked_time(time: Any, value: Any) -> Number:
     raise InvalidArgumentError(f"the time of {value!r:.200} is {time!r:.100}; a time is a finite number of 64 bits")
 
 
-def checked_key(key: Any, value: Any) -> Any:
+def checked_key(key: object, value: object) -> Any:
     """*key*, that of *value*, as ``as_key`` has it; InvalidTypeError unless a dict can have it."""
     try:
         return as_key(key)
@@ -432,7 +432,7 @@ def checked_span(span: Any, what: str, *, zero: bool = False) -> Number:
     raise InvalidArgumentError(f"{what} is a finite number {'from' if zero else 'above'} 0, not {span!r:.100}")
 
 
-def check_functions(**functions: Any) -> None:
+def check_functions(**functions: object) -> None:
     """InvalidTypeError unless each is a function, by its name."""
     for name, function in functions.items():
         if not callable(function):

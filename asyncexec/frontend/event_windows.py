@@ -61,7 +61,7 @@ class _Open:
 
     __slots__ = ("end", "entries", "index", "key", "number", "queued", "start")
 
-    def __init__(self, key: Any, start: Number, end: Number, number: int, index: int = 0) -> None:
+    def __init__(self, key: object, start: Number, end: Number, number: int, index: int = 0) -> None:
         self.key = key
         self.index = index
         self.start = start
@@ -83,7 +83,7 @@ class _Windowing(EventOperator):
         key: Callable[[Any], Any] | None,
         lateness: Number,
         max_values: int,
-        **options: Any,
+        **options: object,
     ) -> None:
         super().__init__(1, lateness, max_values, **options, has_key=key is not None)
         self._time = time
@@ -99,7 +99,7 @@ class _Windowing(EventOperator):
     def _forget(self, window: _Open) -> None:
         """Take note that *window* is gone."""
 
-    def _key_and_time(self, value: Any) -> tuple[Any, Number]:
+    def _key_and_time(self, value: object) -> tuple[Any, Number]:
         try:
             time = self._time(value)
             key = None if self._key is None else self._key(value)
@@ -108,7 +108,7 @@ class _Windowing(EventOperator):
             raise
         return checked_key(key, value), checked_time(time, value)
 
-    def add(self, number: int, side: int, value: Any) -> bool:
+    def add(self, number: int, side: int, value: object) -> bool:
         key, time = self._key_and_time(value)
         is_in_time = self._place(number, key, time, value)
         self.see(side, time)
@@ -173,7 +173,7 @@ class _Regular(_Windowing):
         # Where they tumble, each ends exactly where the next begins.
         return (index + 1) * self._every if self._size == self._every else index * self._every + self._size
 
-    def _place(self, number: int, key: Any, time: Number, value: Any) -> bool:
+    def _place(self, number: int, key: object, time: Number, value: object) -> bool:
         every = self._every
         index = self._last_index(time, value)
         watermark = self.watermark
@@ -192,7 +192,7 @@ class _Regular(_Windowing):
             is_in_time = True
             index -= 1
 
-    def _last_index(self, time: Number, value: Any) -> int:
+    def _last_index(self, time: Number, value: object) -> int:
         """The number of the last window that begins no later than *time*."""
         every = self._every
         found = time // every
@@ -217,7 +217,7 @@ class _Sessions(_Windowing):
         self._gap = gap
         self._open: dict[Any, list[_Open]] = {}  # by key, in the order of their starts
 
-    def _place(self, number: int, key: Any, time: Number, value: Any) -> bool:
+    def _place(self, number: int, key: object, time: Number, value: object) -> bool:
         end = time + self._gap
         if not time < end < float("inf"):
             raise InvalidArgumentError(
@@ -299,7 +299,7 @@ class EventWindows(EventSource):
     """
 
     def __init__(
-        self, values: Any, make: Callable[[], _Windowing], late: Late | None, idle: float | None, shown: str
+        self, values: object, make: Callable[[], _Windowing], late: Late | None, idle: float | None, shown: str
     ) -> None:
         super().__init__([values], late, idle)
         self._make = make

@@ -45,7 +45,7 @@ class GraphFunction(Generic[P, R]):
     """A Python function that graphs can call; made by ``ax.function``."""
 
     def __init__(
-        self, function: Callable[P, R], name: str | None = None, input_signature: Sequence[Any] | None = None
+        self, function: Callable[P, R], name: str | None = None, input_signature: Sequence[object] | None = None
     ) -> None:
         _check_plain(function)
         functools.update_wrapper(self, function)
@@ -64,7 +64,7 @@ class GraphFunction(Generic[P, R]):
             result: R = _call(graph, traced, self.name, arguments.tensors)
             return result
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def _find(self, graph: Graph, arguments: CallArguments) -> TracedFunction | None:
@@ -170,7 +170,7 @@ class Returned:
         controls: what runs in any case: operations in the nest, and all that is stateful.
     """
 
-    def __init__(self, graph: FuncGraph, result: Any, name: str) -> None:
+    def __init__(self, graph: FuncGraph, result: object, name: str) -> None:
         self._graph = graph
         self._nest = result
         self._leaves = flatten(result)
@@ -195,7 +195,7 @@ class Returned:
         given = dict(zip(self._graph.args, inputs, strict=True))
         return pack(self._nest, [self._value(leaf, call, outputs, given) for leaf in self._leaves])
 
-    def _add(self, leaf: Any) -> None:
+    def _add(self, leaf: object) -> None:
         if isinstance(leaf, Node):
             self._add_operation(leaf)
         elif isinstance(leaf, TensorArray):
@@ -216,7 +216,7 @@ class Returned:
         with control_dependencies(self._changes):
             return identity(tensor)
 
-    def _value(self, leaf: Any, call: Node, outputs: Iterator[Tensor], given: dict[Node, Tensor]) -> Any:
+    def _value(self, leaf: object, call: Node, outputs: Iterator[Tensor], given: dict[Node, Tensor]) -> Any:
         if isinstance(leaf, Node):
             return call
         first = next(outputs)
@@ -270,7 +270,7 @@ def _num_known_dims(traced: TracedFunction) -> int:
     return sum(1 + sum(dim is not None for dim in dims) for dims in shapes if dims is not None)
 
 
-def function_name(function: Callable[..., Any], name: Any) -> str:
+def function_name(function: Callable[..., Any], name: object) -> str:
     """What the library calls *function*; InvalidArgumentError when *name* is given and is no name."""
     if name is None:
         found = re.sub("[^A-Za-z0-9_.-]", "_", getattr(function, "__name__", "")).strip("_.-")

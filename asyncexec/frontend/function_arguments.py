@@ -72,7 +72,7 @@ class CallArguments:
         bound = inspect.BoundArguments(self._bound.signature, OrderedDict(arguments))
         return function(*bound.args, **bound.kwargs)
 
-    def _key_of(self, value: Any, where: str) -> Hashable:
+    def _key_of(self, value: object, where: str) -> Hashable:
         if isinstance(value, TensorArray):
             self.tensors += [value.handle, value.flow]
             self.names += [f"{where}_handle", f"{where}_flow"]
@@ -88,7 +88,7 @@ class CallArguments:
         return (type(value), tuple((step, self._key_of(member, where + step)) for step, member in found))
 
 
-def constant_key(value: Any) -> Hashable:
+def constant_key(value: object) -> Hashable:
     """What is equal for values that can stand for one another, whether they have a hash or not."""
     if isinstance(value, TensorSource):
         return _Same(value)
@@ -110,7 +110,7 @@ def _is_within(given: TensorShape, wanted: TensorShape) -> bool:
     )
 
 
-def _replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
+def _replaced(value: object, tensors: Iterator[Tensor]) -> Any:
     """*value* with *tensors* for those in it; *value* itself where there are none."""
     found = flatten(value)
     if not any(isinstance(leaf, (TensorArray, Tensor, np.ndarray, np.generic)) for leaf in found):
@@ -118,14 +118,14 @@ def _replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
     return pack(value, [_replaced_leaf(leaf, tensors) for leaf in found])
 
 
-def _replaced_leaf(leaf: Any, tensors: Iterator[Tensor]) -> Any:
+def _replaced_leaf(leaf: object, tensors: Iterator[Tensor]) -> Any:
     if isinstance(leaf, TensorArray):
         handle = next(tensors)
         return leaf.with_own_elements(next(tensors), handle)
     return next(tensors) if isinstance(leaf, (Tensor, np.ndarray, np.generic)) else leaf
 
 
-def graph_hints(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+def graph_hints(args: Sequence[object], kwargs: Mapping[str, object]) -> list[Tensor]:
     """The tensors in the arguments, which tell the graph to call in; none where all are plain values."""
     found = [leaf.flow if isinstance(leaf, TensorArray) else leaf for leaf in flatten([*args, kwargs])]
     sources = [leaf.fetched_tensor() if isinstance(leaf, TensorSource) else leaf for leaf in found]
@@ -140,7 +140,7 @@ class Signature:
         self._name = name
         self._specs = specs
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+    def bind(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> CallArguments:
         """The arguments of a call, defaults filled in.
 
         Raises:
@@ -168,7 +168,7 @@ class Signature:
             )
         return [self._one_converted(name, *pair) for (name, *pair) in zip(given, given.values(), specs, strict=True)]
 
-    def _one_converted(self, name: str, value: Any, spec: TensorSpec) -> Tensor:
+    def _one_converted(self, name: str, value: object, spec: TensorSpec) -> Tensor:
         dtype, shape = spec
         tensor = as_tensor(value, dtype)
         if not dtype.is_opaque and not tensor.shape.is_compatible_with(shape):

@@ -43,7 +43,7 @@ def import_graph_def(
 def import_graph_def(
     graph_def: GraphDef,
     name: str = "",
-    input_map: Mapping[str, Any] | None = None,
+    input_map: Mapping[str, object] | None = None,
     control_dependencies: Iterable[Tensor | Node] = (),
     return_elements: Sequence[str] | None = None,
     *,

@@ -81,7 +81,7 @@ def _batched_operand(x: Tensor, transpose: bool, adjoint: bool) -> tuple[Tensor,
     return (unary.conj(x) if transpose else x), transpose or adjoint
 
 
-def tensordot(a: TensorLike, b: TensorLike, axes: Any, name: str | None = None) -> Tensor:
+def tensordot(a: TensorLike, b: TensorLike, axes: object, name: str | None = None) -> Tensor:
     """The sum of products of *a* and *b* over pairs of dimensions.
 
     >>> show(ax.tensordot([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]], 1))
@@ -136,8 +136,8 @@ def _explicit(equation: str) -> str:
 
 def norm(
     tensor: TensorLike,
-    ord: Any = "euclidean",  # noqa: A002
-    axis: Any = None,
+    ord: object = "euclidean",  # noqa: A002
+    axis: object = None,
     keepdims: bool = False,
     name: str | None = None,
 ) -> Tensor:
@@ -234,7 +234,7 @@ def diag(diagonal: TensorLike, name: str | None = None) -> Tensor:
     return _diag(x, -1, -1, name)
 
 
-def _diag(diagonal: Tensor, num_rows: Any, num_cols: Any, name: str | None) -> Tensor:
+def _diag(diagonal: Tensor, num_rows: object, num_cols: object, name: str | None) -> Tensor:
     with graph_to_use(diagonal):
         zero = array.zeros([], dtype_of(diagonal))
         return tensor_op("MatrixDiagV3", [diagonal, 0, num_rows, num_cols, zero], name)

@@ -204,11 +204,11 @@ def _kept_shape(tensor: Tensor) -> TensorShape:
     return UNKNOWN_SHAPE if tensor.dtype.is_opaque else tensor.shape
 
 
-def _tensors_of(nest: Any) -> list[Any]:
+def _tensors_of(nest: object) -> list[Any]:
     return [nest] if _is_vector_of_values(nest) else flatten(nest)
 
 
-def _is_vector_of_values(nest: Any) -> bool:
+def _is_vector_of_values(nest: object) -> bool:
     """Whether a list stands for a constant: its members have no elements, so they cannot be a nest of *elems*."""
     return (
         isinstance(nest, (list, tuple))
@@ -217,7 +217,7 @@ def _is_vector_of_values(nest: Any) -> bool:
     )
 
 
-def _outputs(result: Any, signature: Any, where: str) -> list[Tensor]:
+def _outputs(result: object, signature: object, where: str) -> list[Tensor]:
     """The leaves of what a mapped function gave, as tensors."""
     dtypes: Sequence[Any] = [None] * len(flatten(result))
     if signature is not None:
@@ -236,7 +236,7 @@ def _outputs(result: Any, signature: Any, where: str) -> list[Tensor]:
     return outputs
 
 
-def _result_or_error(fn: Callable[[Any], Any], element: Any, signature: Any, where: str) -> Any:
+def _result_or_error(fn: Callable[[Any], Any], element: object, signature: object, where: str) -> Any:
     """The nest that *fn* gives for *element*, as objects, each of which is the error where it fails."""
     result: Any = None
 
@@ -248,7 +248,7 @@ def _result_or_error(fn: Callable[[Any], Any], element: Any, signature: Any, whe
     return catch(tried, lambda error: pack(result, [error] * len(flatten(result))), name="element")
 
 
-def _array_for(tensor: Tensor, count: Any) -> TensorArray:
+def _array_for(tensor: Tensor, count: object) -> TensorArray:
     return TensorArray(dtype_of(tensor), count, element_shape=tensor.shape, infer_shape=False)
 
 
@@ -259,7 +259,7 @@ class _Rows:
         count: how many there are, an int or an int32 scalar tensor.
     """
 
-    def __init__(self, elems: Any, where: str) -> None:
+    def __init__(self, elems: object, where: str) -> None:
         self._nest = None if _is_vector_of_values(elems) else elems
         tensors = in_graph_of(_tensors_of(elems))
         if not tensors:

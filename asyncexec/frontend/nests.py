@@ -14,7 +14,7 @@ from typing import Any
 from asyncexec.framework.errors import InvalidTypeError
 
 
-def members(nest: Any) -> list[tuple[str, Any]] | None:
+def members(nest: object) -> list[tuple[str, Any]] | None:
     """The members of *nest*, each with the way to it, such as ``[0]`` or ``.x``; None when *nest* is a leaf."""
     if nest is None:
         return []
@@ -30,12 +30,12 @@ def members(nest: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def flatten(nest: Any) -> list[Any]:
+def flatten(nest: object) -> list[Any]:
     """The leaves of *nest*, in order."""
     return [leaf for _, leaf in leaves(nest)]
 
 
-def leaves(nest: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(nest: object, where: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of *nest*, in order, each with the way to it, which begins with *where*."""
     found = members(nest)
     if found is None:
@@ -45,7 +45,9 @@ def leaves(nest: Any, where: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(member, where + step)
 
 
-def flatten_like(reference: Any, nest: Any, where: str, whose: str = "the other", *, exactly: bool = True) -> list[Any]:
+def flatten_like(
+    reference: object, nest: object, where: str, whose: str = "the other", *, exactly: bool = True
+) -> list[Any]:
     """What *nest* has in place of each leaf of *reference*, in order; leaves too, if *exactly*.
 
     Raises:
@@ -54,7 +56,7 @@ def flatten_like(reference: Any, nest: Any, where: str, whose: str = "the other"
     return list(_matched(reference, nest, where, whose, exactly))
 
 
-def _matched(reference: Any, nest: Any, where: str, whose: str, exactly: bool) -> Iterator[Any]:
+def _matched(reference: object, nest: object, where: str, whose: str, exactly: bool) -> Iterator[Any]:
     wanted, found = members(reference), members(nest)
     if wanted is None:
         if exactly and found is not None:
@@ -70,7 +72,7 @@ def _matched(reference: Any, nest: Any, where: str, whose: str, exactly: bool) -
         yield from _matched(member, others[step], where + step, whose, exactly)
 
 
-def _is_same_kind(reference: Any, nest: Any) -> bool:
+def _is_same_kind(reference: object, nest: object) -> bool:
     if isinstance(reference, Mapping):
         return isinstance(nest, Mapping)
     return type(reference) is type(nest)
@@ -80,11 +82,11 @@ def _keys(found: Sequence[tuple[str, Any]]) -> str:
     return ", ".join(step for step, _ in found) or "no members"
 
 
-def _mismatch(where: str, nest: Any, reference: Any, whose: str) -> InvalidTypeError:
+def _mismatch(where: str, nest: object, reference: object, whose: str) -> InvalidTypeError:
     return InvalidTypeError(f"{where} is {_kind(nest)}, but {whose} is {_kind(reference)}")
 
 
-def _kind(nest: Any) -> str:
+def _kind(nest: object) -> str:
     if nest is None:
         return "None"
     found = members(nest)
@@ -93,12 +95,12 @@ def _kind(nest: Any) -> str:
     return f"a {type(nest).__name__} of {len(found)}"
 
 
-def pack(reference: Any, values: Sequence[Any]) -> Any:
+def pack(reference: object, values: Sequence[object]) -> Any:
     """A nest like *reference* with *values* for its leaves."""
     return _packed(reference, iter(values))
 
 
-def _packed(reference: Any, values: Iterator[Any]) -> Any:
+def _packed(reference: object, values: Iterator[object]) -> Any:
     found = members(reference)
     if reference is None:
         return None

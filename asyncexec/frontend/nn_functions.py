@@ -11,7 +11,7 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.frontend import array_functions as array
@@ -230,7 +230,7 @@ def l2_loss(t: TensorLike, name: str | None = None) -> Tensor:
     return tensor_op("L2Loss", [t], name)
 
 
-def l2_normalize(x: TensorLike, axis: Any = None, epsilon: float = 1e-12, name: str | None = None) -> Tensor:
+def l2_normalize(x: TensorLike, axis: object = None, epsilon: float = 1e-12, name: str | None = None) -> Tensor:
     """x divided by its Euclidean norm along *axis* (at least sqrt(*epsilon*)).
 
     >>> show(ax.l2_normalize([3.0, 4.0]))
@@ -294,7 +294,7 @@ def layer_norm(
     x: TensorLike,
     scale: TensorLike | None = None,
     offset: TensorLike | None = None,
-    axis: Any = -1,
+    axis: object = -1,
     epsilon: float = 1e-5,
     name: str | None = None,
 ) -> Tensor:

@@ -21,7 +21,7 @@ from asyncexec.importers.onnx_scope import Value
 
 def import_onnx(
     model: str | PathLike[str] | bytes | Any,
-    input_map: Mapping[str, Any] | None = None,
+    input_map: Mapping[str, object] | None = None,
     return_elements: Sequence[str] | None = None,
     *,
     name: str = "",
@@ -74,7 +74,7 @@ def _value(key: str, values: Mapping[str, Value]) -> Value:
     return found
 
 
-def _fitting(key: str, value: Any, values: Mapping[str, Value]) -> Tensor:
+def _fitting(key: str, value: object, values: Mapping[str, Value]) -> Tensor:
     """*value* as a tensor for the value *key* of the model; its shape is checked when the graph runs, if not now."""
     want = _value(key, values).type
     tensor = as_tensor(value, None if isinstance(value, Tensor) or want.dtype.is_opaque else want.dtype)

@@ -129,7 +129,7 @@ class CacheOptions:
 class OpCache:
     """The cache of one op, whose results depend on *about* besides the arguments: the function, the version, dtypes."""
 
-    def __init__(self, op: str, options: CacheOptions, about: Sequence[Any], num_outputs: int) -> None:
+    def __init__(self, op: str, options: CacheOptions, about: Sequence[object], num_outputs: int) -> None:
         self.op: str = op
         self.key: Callable[..., Any] | None = options.key
         self._cache: Any = options.cache
@@ -138,7 +138,7 @@ class OpCache:
         self._num_outputs = num_outputs
         self._has_warned = False
 
-    async def digest(self, content: Any, *, is_key: bool) -> bytes:
+    async def digest(self, content: object, *, is_key: bool) -> bytes:
         """What tells *content*, the inputs or what the key gave, from other content.
 
         Raises:
@@ -148,7 +148,7 @@ class OpCache:
             return await asyncio.to_thread(self._digest, content, is_key)
         return self._digest(content, is_key)
 
-    def _digest(self, content: Any, is_key: bool) -> bytes:
+    def _digest(self, content: object, is_key: bool) -> bytes:
         try:
             return hashlib.blake2b(self._abouts[is_key] + digest_of(content), digest_size=DIGEST_BYTES).digest()
         except InvalidTypeError as error:
@@ -212,7 +212,7 @@ class OpCache:
         """The outputs in what a kernel gives."""
         return [result] if self._num_outputs == 1 else list(result)
 
-    def result(self, outputs: Sequence[Any]) -> Any:
+    def result(self, outputs: Sequence[object]) -> Any:
         """What a kernel gives of *outputs*."""
         return outputs[0] if self._num_outputs == 1 else tuple(outputs)
 
@@ -229,7 +229,7 @@ class OpCache:
         warn_of_kernel(f"cache of op {self.op!r}: {message}", CacheWarning)
 
 
-def _kept(outputs: Sequence[Any]) -> tuple[list[Any], int]:
+def _kept(outputs: Sequence[object]) -> tuple[list[Any], int]:
     """*outputs* that nobody can change, and about how many bytes they have."""
     return [keep(output) for output in outputs], sum(map(num_bytes_of, outputs))
 
@@ -281,7 +281,7 @@ class CachedCall:
         content = [self._names, *inputs] if self._key is None else self._key(*inputs)
         return await self._shared_or_fallback(await self._cache.digest(content, is_key=is_key), inputs)
 
-    async def _shared(self, digest: bytes, inputs: Sequence[Any]) -> Any:
+    async def _shared(self, digest: bytes, inputs: Sequence[object]) -> Any:
         stats = begin_call()
         outputs = self._cache.find_nowait(digest)
         if outputs is not None:
@@ -309,7 +309,7 @@ class CachedCall:
         stats.cached = "hit" if found.is_hit else "joined" if part is Part.JOINED else "miss"
         return found.result
 
-    async def _found_or_called(self, digest: bytes, inputs: Sequence[Any], stats: CallStats) -> _Found:
+    async def _found_or_called(self, digest: bytes, inputs: Sequence[object], stats: CallStats) -> _Found:
         outputs = await self._cache.find(digest, self._give)
         if outputs is not None:
             return _Found(self._cache.result(outputs), True)

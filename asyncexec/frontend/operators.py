@@ -42,19 +42,19 @@ def _invert(x: TensorLike) -> Tensor:
     return unary.logical_not(tensor) if dtype_of(tensor) is types.bool else unary.invert(tensor)
 
 
-def _equal(x: TensorLike, y: Any) -> Any:
+def _equal(x: TensorLike, y: object) -> Any:
     return math.equal(x, y) if _is_comparable(y) else False
 
 
-def _not_equal(x: TensorLike, y: Any) -> Any:
+def _not_equal(x: TensorLike, y: object) -> Any:
     return math.not_equal(x, y) if _is_comparable(y) else True
 
 
-def _is_comparable(value: Any) -> bool:
+def _is_comparable(value: object) -> bool:
     return isinstance(value, (Tensor, TensorSource, Number, np.ndarray, np.generic, str, bytes, list, tuple))
 
 
-def getitem(x: TensorLike, key: Any) -> Tensor:
+def getitem(x: TensorLike, key: object) -> Tensor:
     """``x[key]`` for ints, slices, None, ``...``, scalar integer tensors, tuples of these, or one mask of bools."""
     if _is_mask(key):
         return boolean_mask(x, key)
@@ -68,7 +68,7 @@ def getitem(x: TensorLike, key: Any) -> Tensor:
         raise
 
 
-def _is_mask(key: Any) -> bool:
+def _is_mask(key: object) -> bool:
     if isinstance(key, (Tensor, TensorSource)):
         return in_graph_of([key])[0].dtype.base_dtype is types.bool
     return isinstance(key, np.ndarray) and key.dtype == np.bool_
@@ -83,7 +83,7 @@ class _Slices:
     strides: list[Any] = field(default_factory=list)
     masks: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, begin: Any = 0, end: Any = 0, stride: Any = 1, *masks: str) -> None:
+    def add(self, begin: object = 0, end: object = 0, stride: object = 1, *masks: str) -> None:
         bit = 1 << len(self.begin)
         for mask in masks:
             self.masks[mask] = self.masks.get(mask, 0) | bit
@@ -100,7 +100,7 @@ class _Slices:
         self.add(index, index + 1, 1, "shrink_axis_mask")
 
 
-def _sliced(x: TensorLike, entries: tuple[Any, ...]) -> Tensor:
+def _sliced(x: TensorLike, entries: tuple[object, ...]) -> Tensor:
     tensors = [entry for entry in entries if isinstance(entry, (Tensor, TensorSource))]
     with composite(None, "strided_slice", [x, *tensors]) as scope:
         parts = _Slices()
@@ -124,7 +124,7 @@ def _of_one_dtype(parts: _Slices) -> list[Tensor]:
     return [as_tensor([_widened(entry, wanted) for entry in entries], wanted) for entries in lists]
 
 
-def _widened(entry: Any, dtype: types.DType) -> Any:
+def _widened(entry: object, dtype: types.DType) -> Any:
     if isinstance(entry, Tensor) and dtype_of(entry) is not dtype:
         return tensor_op("Cast", [entry], DstT=dtype)
     return entry

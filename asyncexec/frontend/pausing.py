@@ -8,7 +8,7 @@ from typing import Any
 from asyncexec.durable.journal_scope import check_pause, pause_here
 
 
-def pause(name: str, payload: Any = None) -> Coroutine[Any, Any, Any]:
+def pause(name: str, payload: object = None) -> Coroutine[Any, Any, Any]:
     """In an async op, ``await ax.pause("approval", payload)`` waits for a value from outside, for however long.
 
     The step goes on as far as it can without the value.  Then it ends with ``PausedError``, which has a token, and

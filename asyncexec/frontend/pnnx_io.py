@@ -77,7 +77,7 @@ def import_pnnx(
     bin: str | PathLike[str] | None = None,  # noqa: A002
     *,
     name: str = "",
-    input_map: Mapping[str, Any] | None = None,
+    input_map: Mapping[str, object] | None = None,
     return_elements: Sequence[str] | None = None,
 ) -> list[Any] | None:
     """Add the operators of a PNNX model to the current graph, a node each.
@@ -235,11 +235,11 @@ def _type_list(operands: Sequence[PnnxOperand]) -> AttrValue:
     return _list(type=tuple(_dtype(operand).enum for operand in operands))
 
 
-def _list(**values: Any) -> AttrValue:
+def _list(**values: object) -> AttrValue:
     return make_attr("list", ListValue.from_fields({**ListValue.field_defaults(), **values}))
 
 
-def _encoded_param(value: Any) -> AttrValue:
+def _encoded_param(value: object) -> AttrValue:
     if isinstance(value, str):
         return make_attr("s", value.encode())
     if not isinstance(value, tuple):

@@ -241,7 +241,7 @@ def _make(
     shapes: list[TensorShape] | None,
     capacity: int,
     shared_name: str | None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     return tensor_op(
         op, (), name, component_types=dtypes, shapes=shapes, capacity=capacity, shared_name=shared_name, **options

@@ -189,7 +189,7 @@ def moments(x: TensorLike, axes: Axis, keepdims: bool = False, name: str | None 
 
 def argmax(
     input: TensorLike,  # noqa: A002
-    axis: Any = 0,
+    axis: object = 0,
     output_type: DTypeLike = types.int64,
     name: str | None = None,
 ) -> Tensor:
@@ -203,7 +203,7 @@ def argmax(
 
 def argmin(
     input: TensorLike,  # noqa: A002
-    axis: Any = 0,
+    axis: object = 0,
     output_type: DTypeLike = types.int64,
     name: str | None = None,
 ) -> Tensor:
@@ -216,7 +216,7 @@ def argmin(
 
 
 def cumsum(
-    x: TensorLike, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+    x: TensorLike, axis: object = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
     """Running sums along *axis*: without the element itself if *exclusive*, from the end if *reverse*.
 
@@ -228,7 +228,7 @@ def cumsum(
 
 
 def cumprod(
-    x: TensorLike, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+    x: TensorLike, axis: object = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
     """Running products along *axis*: without the element itself if *exclusive*, from the end if *reverse*.
 

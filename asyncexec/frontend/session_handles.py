@@ -5,8 +5,6 @@ Names and arguments are those of ``tensorflow/python/ops/session_ops.py``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from asyncexec.framework import types
 from asyncexec.framework.errors import InvalidTypeError
 from asyncexec.frontend.basic_functions import placeholder
@@ -54,7 +52,7 @@ def delete_session_tensor(handle: str | bytes, name: str | None = None) -> tuple
         return holder, effect_op("DeleteSessionTensor", [holder], name)
 
 
-def _device_of(handle: Any) -> str:
+def _device_of(handle: object) -> str:
     """The device that a handle ends in."""
     if not isinstance(handle, (str, bytes)):
         raise InvalidTypeError(f"a handle is one that was fetched, or its text, not {type(handle).__name__} {handle!r}")

@@ -167,7 +167,7 @@ def source(
     return cast(Tensor, made)
 
 
-def check_values(values: Any, who: str) -> None:
+def check_values(values: object, who: str) -> None:
     """InvalidTypeError unless *values* can be drawn from; *who* wants to."""
     if not (callable(values) or isinstance(values, (AsyncIterable, Iterable, asyncio.Queue))):
         raise InvalidTypeError(
@@ -203,7 +203,7 @@ def iterate(values: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def drawing(values: Any) -> AsyncIterator[AsyncIterator[Any]]:
+async def drawing(values: object) -> AsyncIterator[AsyncIterator[Any]]:
     """``iterate`` in an ``async with``, which closes the iterator, unless it is what the user gave."""
     iterator = iterate(values)
     try:
@@ -242,7 +242,7 @@ async def _from_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
         yield value
 
 
-async def _from_iterable(values: Iterable[Any]) -> AsyncIterator[Any]:
+async def _from_iterable(values: Iterable[object]) -> AsyncIterator[Any]:
     for value in values:
         yield value
 

@@ -25,12 +25,12 @@ HOW_TO_SEEK: Final = (
 )
 
 
-def can_seek(values: Any) -> bool:
+def can_seek(values: object) -> bool:
     """Whether a stream can go on in the middle of *values*; of a function that makes them, only a call could tell."""
     return _is_sequence(values) or (hasattr(values, "seek") and bool(getattr(values, "is_seekable", True)))
 
 
-def _is_sequence(values: Any) -> bool:
+def _is_sequence(values: object) -> bool:
     return isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
 
 
@@ -55,7 +55,7 @@ def values_from(values: Any, position: Any) -> Any:
     return found
 
 
-def tells_positions(values: Any) -> bool:
+def tells_positions(values: object) -> bool:
     """Whether positions in *values* may be others than numbers of values: it is no sequence, and no plain iterable."""
     return isinstance(values, AsyncIterable) or (can_seek(values) and not _is_sequence(values))
 
@@ -78,19 +78,19 @@ class _Tail(Iterable[Any]):
         return map(self._values.__getitem__, range(self._start, len(self._values)))
 
 
-def made(values: Any) -> Any:
+def made(values: object) -> Any:
     """*values*, or what a function gives that makes them for each stream."""
     if callable(values) and not isinstance(values, (AsyncIterable, Iterable, asyncio.Queue)):
         return values()
     return values
 
 
-def _as_it_is(position: Any) -> Any:
+def _as_it_is(position: object) -> Any:
     """*position* as it is now: an iterator may change a dict or list of offsets in place."""
     return copy.deepcopy(position) if isinstance(position, (dict, list)) else position
 
 
-def _check_position(position: Any, values: Any) -> None:
+def _check_position(position: object, values: object) -> None:
     """InvalidArgumentError unless *position*, which *values* tell, can be in a checkpoint."""
     if isinstance(position, HeldContent):  # that of windows or a join, which *values* pass on
         return
@@ -114,7 +114,7 @@ class PositionedIterator(HoldingIterator):
         position: behind the last value that was given.
     """
 
-    def __init__(self, values: Any, position: Any, *, is_owned: bool) -> None:
+    def __init__(self, values: object, position: object, *, is_owned: bool) -> None:
         self.position: Any = position
         self._is_owned = is_owned
         self._given = values_from(values, position)
@@ -154,7 +154,7 @@ class PositionedIterator(HoldingIterator):
 class Seeked(AsyncIterable[Any]):
     """The values of *values* from *position* on; *values* may be a function."""
 
-    def __init__(self, values: Any, position: Any) -> None:
+    def __init__(self, values: object, position: object) -> None:
         self._values = values
         self._position = position
 

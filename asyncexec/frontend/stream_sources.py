@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Windows(AsyncIterable[list[T]]):
     """Lists of values, one window after the other; made by ``ax.windows``.  Each ``async for`` begins again."""
 
-    def __init__(self, values: Any, size: int, seconds: float | None) -> None:
+    def __init__(self, values: object, size: int, seconds: float | None) -> None:
         self._values = values
         self._size = size
         self._seconds = seconds
@@ -36,7 +36,7 @@ class Windows(AsyncIterable[list[T]]):
         """Whether what the windows are gathered from can seek."""
         return can_seek(self._made())
 
-    def seek(self, position: Any) -> Windows[T]:
+    def seek(self, position: object) -> Windows[T]:
         """The windows of the values from *position* on."""
         return Windows(Seeked(self._made, position), self._size, self._seconds)
 
@@ -94,7 +94,7 @@ class _Gathering(Generic[T]):
         self._has_ended = False
         self._error: BaseException | None = None
 
-    async def windows(self, values: Any) -> AsyncGenerator[list[T], None]:
+    async def windows(self, values: object) -> AsyncGenerator[list[T], None]:
         """The windows of *values*, gathered in a task."""
         task = self._task = asyncio.create_task(self.run(values))
         try:

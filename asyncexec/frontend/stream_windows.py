@@ -94,7 +94,7 @@ def _no_values(x: Tensor) -> Tensor:
     return constant(np.zeros((0, *(dim or 0 for dim in dims)), dtype.as_numpy_dtype), dtype, name="no_values")
 
 
-def check_count(size: Any, what: str = "the size of a window") -> int:
+def check_count(size: object, what: str = "the size of a window") -> int:
     """*size*; InvalidArgumentError unless it is a number of items from 1 on."""
     if type(size) is not int or not 0 < size <= _MAX_SIZE:
         raise InvalidArgumentError(f"{what} is a number of items from 1 to {_MAX_SIZE}, not {size!r}")

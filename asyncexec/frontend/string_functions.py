@@ -175,7 +175,7 @@ def string_to_hash_bucket_fast(input: TensorLike, num_buckets: int, name: str | 
 
 
 def reduce_join(
-    inputs: TensorLike, axis: Any = None, keepdims: bool = False, separator: str = "", name: str | None = None
+    inputs: TensorLike, axis: object = None, keepdims: bool = False, separator: str = "", name: str | None = None
 ) -> Tensor:
     """The strings along *axis*, by default all, joined with *separator* between them.
 

@@ -267,7 +267,7 @@ class Graph(GraphContext):
         return f"<ax.Graph of {len(self._nodes)} operations{tail}>"
 
 
-def properties_of(registration: OpRegistration, attrs: Mapping[str, Any]) -> NodeProperties:
+def properties_of(registration: OpRegistration, attrs: Mapping[str, object]) -> NodeProperties:
     """NodeProperties for a node of that op with *attrs*, checked and completed with defaults."""
     op_def = registration.op_def
     complete = op_def.complete_attrs(attrs)

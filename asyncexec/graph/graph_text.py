@@ -165,7 +165,7 @@ def _infer_attrs(line: _Line, op_def: OpDef, by_name: Mapping[str, _Line]) -> No
             line.attrs.setdefault(arg.type_list_attr, tuple(dtypes))
 
 
-def _counts(args: Iterable[ArgDef], attrs: Mapping[str, Any], total: int) -> list[int]:
+def _counts(args: Iterable[ArgDef], attrs: Mapping[str, object], total: int) -> list[int]:
     """How many inputs each argument takes; those that share an unknown length share what the others leave."""
     counts = [_count(arg, attrs) for arg in args]
     unknown = counts.count(None)
@@ -231,7 +231,7 @@ def _attrs_text(node: NodeDef) -> list[str]:
     ]
 
 
-def _dtype_unless_default(value: Any, dtype: DType) -> list[str]:
+def _dtype_unless_default(value: object, dtype: DType) -> list[str]:
     try:
         default = tensor_value(Scanner(written(value)).literal(), None)[1]
     except (ValueError, TypeError, KeyError):
@@ -239,7 +239,7 @@ def _dtype_unless_default(value: Any, dtype: DType) -> list[str]:
     return [] if default is dtype else [dtype.name]
 
 
-def _goes_without(op_def: OpDef | None, name: str, value: Any) -> bool:
+def _goes_without(op_def: OpDef | None, name: str, value: object) -> bool:
     if op_def is None or name not in op_def.attrs:
         return False
     default = op_def.attrs[name].default

@@ -148,7 +148,7 @@ def checked_registration(registration: OpRegistration, allowed_ops: Collection[s
     return refused(registration) if registration.op_def.touches_outside and op not in allowed_ops else registration
 
 
-def completed_attrs(op_def: OpDef, given: Mapping[str, Any], producer: int) -> dict[str, Any]:
+def completed_attrs(op_def: OpDef, given: Mapping[str, object], producer: int) -> dict[str, Any]:
     """The attrs of a node in a GraphDef of that *producer* version, of which *given* are written there."""
     attrs = op_def.complete_attrs(given, imported=True)
     if op_def.name == "Placeholder" and producer < _SCALAR_PLACEHOLDERS and attrs["shape"].rank == 0:

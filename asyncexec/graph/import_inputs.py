@@ -100,7 +100,7 @@ def check_dtype(want: DType, tensor: Tensor, slot: int, node: Node | str) -> Non
         )
 
 
-def declared_shapes(value: Any) -> tuple[TensorShape, ...]:
+def declared_shapes(value: object) -> tuple[TensorShape, ...]:
     """What attr ``_output_shapes`` tells; nothing when it is no list of shapes."""
     if isinstance(value, tuple) and all(isinstance(shape, TensorShape) for shape in value):
         return value

@@ -173,85 +173,85 @@ class TensorOperators:
     __array_priority__ = 100
     __array_ufunc__ = None
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: object) -> Tensor:
         return self.operators["getitem"](self, key)
 
-    def __add__(self, other: Any) -> Tensor:
+    def __add__(self, other: object) -> Tensor:
         return self.operators["add"](self, other)
 
-    def __radd__(self, other: Any) -> Tensor:
+    def __radd__(self, other: object) -> Tensor:
         return self.operators["add"](other, self)
 
-    def __sub__(self, other: Any) -> Tensor:
+    def __sub__(self, other: object) -> Tensor:
         return self.operators["sub"](self, other)
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self, other: object) -> Tensor:
         return self.operators["sub"](other, self)
 
-    def __mul__(self, other: Any) -> Tensor:
+    def __mul__(self, other: object) -> Tensor:
         return self.operators["mul"](self, other)
 
-    def __rmul__(self, other: Any) -> Tensor:
+    def __rmul__(self, other: object) -> Tensor:
         return self.operators["mul"](other, self)
 
-    def __truediv__(self, other: Any) -> Tensor:
+    def __truediv__(self, other: object) -> Tensor:
         return self.operators["truediv"](self, other)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
+    def __rtruediv__(self, other: object) -> Tensor:
         return self.operators["truediv"](other, self)
 
-    def __floordiv__(self, other: Any) -> Tensor:
+    def __floordiv__(self, other: object) -> Tensor:
         return self.operators["floordiv"](self, other)
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
+    def __rfloordiv__(self, other: object) -> Tensor:
         return self.operators["floordiv"](other, self)
 
-    def __mod__(self, other: Any) -> Tensor:
+    def __mod__(self, other: object) -> Tensor:
         return self.operators["mod"](self, other)
 
-    def __rmod__(self, other: Any) -> Tensor:
+    def __rmod__(self, other: object) -> Tensor:
         return self.operators["mod"](other, self)
 
-    def __pow__(self, other: Any) -> Tensor:
+    def __pow__(self, other: object) -> Tensor:
         return self.operators["pow"](self, other)
 
-    def __rpow__(self, other: Any) -> Tensor:
+    def __rpow__(self, other: object) -> Tensor:
         return self.operators["pow"](other, self)
 
-    def __matmul__(self, other: Any) -> Tensor:
+    def __matmul__(self, other: object) -> Tensor:
         return self.operators["matmul"](self, other)
 
-    def __rmatmul__(self, other: Any) -> Tensor:
+    def __rmatmul__(self, other: object) -> Tensor:
         return self.operators["matmul"](other, self)
 
-    def __and__(self, other: Any) -> Tensor:
+    def __and__(self, other: object) -> Tensor:
         return self.operators["and"](self, other)
 
-    def __rand__(self, other: Any) -> Tensor:
+    def __rand__(self, other: object) -> Tensor:
         return self.operators["and"](other, self)
 
-    def __or__(self, other: Any) -> Tensor:
+    def __or__(self, other: object) -> Tensor:
         return self.operators["or"](self, other)
 
-    def __ror__(self, other: Any) -> Tensor:
+    def __ror__(self, other: object) -> Tensor:
         return self.operators["or"](other, self)
 
-    def __xor__(self, other: Any) -> Tensor:
+    def __xor__(self, other: object) -> Tensor:
         return self.operators["xor"](self, other)
 
-    def __rxor__(self, other: Any) -> Tensor:
+    def __rxor__(self, other: object) -> Tensor:
         return self.operators["xor"](other, self)
 
-    def __lt__(self, other: Any) -> Tensor:
+    def __lt__(self, other: object) -> Tensor:
         return self.operators["lt"](self, other)
 
-    def __le__(self, other: Any) -> Tensor:
+    def __le__(self, other: object) -> Tensor:
         return self.operators["le"](self, other)
 
-    def __gt__(self, other: Any) -> Tensor:
+    def __gt__(self, other: object) -> Tensor:
         return self.operators["gt"](self, other)
 
-    def __ge__(self, other: Any) -> Tensor:
+    def __ge__(self, other: object) -> Tensor:
         return self.operators["ge"](self, other)
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]

@@ -147,7 +147,7 @@ def tensor_value(literal: Literal, dtype: DType | None) -> tuple[Any, DType]:
     return as_value(array.astype(dtype.as_numpy_dtype)), dtype
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """*value* as text that reads back as it."""
     if isinstance(value, DType):
         return value.name

@@ -63,7 +63,7 @@ def format_graph_def(graph_def: GraphDef, format: GraphFormat) -> bytes:  # noqa
     raise InvalidArgumentError(f"{format!r} is not a format of GraphDefs; there are {', '.join(FORMATS)}")
 
 
-def graph_def_from_proto(message: Any) -> GraphDef:
+def graph_def_from_proto(message: object) -> GraphDef:
     """The GraphDef of a protobuf message (one of this package, TensorFlow's own, or tensorboard's)."""
     return parse_graph_def(serialize(message, "the message"), "pb", source="the message")
 
@@ -93,7 +93,7 @@ def serialize(message: Any, source: str) -> bytes:
     return data
 
 
-def parse_message(message_class: Any, data: bytes, source: str, what: str, contents: Contents | None = None) -> Any:
+def parse_message(message_class: object, data: bytes, source: str, what: str, contents: Contents | None = None) -> Any:
     """*data* as a message; DataLossError, naming *source*, when it is not *what*.
 
     Of a GraphDef, large contents of tensors may be left out: *contents* are told where they are.
@@ -106,7 +106,7 @@ def parse_message(message_class: Any, data: bytes, source: str, what: str, conte
         ) from error
 
 
-def parse_text_message(message: Any, data: bytes, source: str, what: str) -> Any:
+def parse_text_message(message: object, data: bytes, source: str, what: str) -> Any:
     """*message*, filled from protobuf text; InvalidArgumentError, naming the line, when that is not *what*."""
     text_format = require("google.protobuf.text_format", extra="tf")
     try:
@@ -123,7 +123,7 @@ def parse_text_message(message: Any, data: bytes, source: str, what: str) -> Any
         raise InvalidArgumentError(f"{source} is not {what} as text: {error}") from error
 
 
-def read_message(message: Any, source: str, data: bytes = b"", contents: Contents | None = None) -> GraphDef:
+def read_message(message: object, source: str, data: bytes = b"", contents: Contents | None = None) -> GraphDef:
     """The model of a GraphDef message of the packed classes, errors naming *source*.
 
     Its *contents* that were left out are in *data*.
@@ -181,7 +181,7 @@ def _parse_json(data: bytes, source: str) -> GraphDef:
         raise DataLossError(f"{source} is not a GraphDef as JSON, or is cut short: {error}") from error
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value

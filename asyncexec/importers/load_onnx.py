@@ -32,7 +32,7 @@ def load_onnx(source: str | PathLike[str] | bytes | Any) -> SavedModel:
     return SavedModel(graph.graph_def, {SIGNATURE: signature}, (SERVE,))
 
 
-def read_onnx_graph(source: Any) -> OnnxGraph:
+def read_onnx_graph(source: object) -> OnnxGraph:
     """The GraphDef, and what ONNX names stand for in it; errors as of :func:`load_onnx`."""
     return GraphWriter(read_onnx_model(source)).write()
 

@@ -79,7 +79,7 @@ class GraphWriter:
         graph_def = GraphDef.model_construct(node=tuple(scope.nodes), library=library if self.functions else None)
         return OnnxGraph(graph_def, inputs, outputs, scope.values | outputs)
 
-    def write_body(self, scope: Scope, graph: Any) -> None:
+    def write_body(self, scope: Scope, graph: object) -> None:
         """The initializers and nodes of a graph in a node; *scope* has its inputs and what it takes from outside."""
         for name, tensor in self._initializers(graph).items():
             if name not in scope.values:

@@ -44,7 +44,7 @@ class OnnxModel:
     ir_version: int
 
 
-def read_onnx_model(source: Any) -> OnnxModel:
+def read_onnx_model(source: object) -> OnnxModel:
     """The model in *source*: a path, bytes, or an ``onnx.ModelProto``.
 
     Raises:
@@ -90,7 +90,7 @@ def _parsed(onnx: Any, source: Any) -> tuple[Any, Path | None, str]:
         raise DataLossError(f"{where} is not an ONNX model, or truncated: {error}") from error
 
 
-def _new_enough(onnx: Any, model: Any) -> Any:
+def _new_enough(onnx: object, model: object) -> Any:
     """*model*, converted where its operator set is older than those that there are kernels for."""
     version = opsets_of(model).get("", _OLDEST_OPSET)
     if version >= _OLDEST_OPSET:

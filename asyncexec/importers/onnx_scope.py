@@ -97,7 +97,7 @@ class Scope:
         middle = f":{argument}" if self._is_function else ""
         return [Value(f"{name}{middle}:{slot}", each) for slot, each in enumerate(outputs)]
 
-    def constant(self, value: Any, name: str, dtype: DType | None = None) -> Value:
+    def constant(self, value: object, name: str, dtype: DType | None = None) -> Value:
         """A Const of *value*."""
         return self.tensor(encode_tensor(value, dtype), name)
 

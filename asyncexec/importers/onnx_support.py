@@ -35,7 +35,7 @@ def _has_kernel(node: Any, opsets: dict[str, int]) -> bool:
     return not is_gone and find_onnx_kernel(node.op_type, opsets.get(domain, 0), domain) is not None
 
 
-def _has_body(node: Any, opsets: dict[str, int]) -> bool:
+def _has_body(node: object, opsets: dict[str, int]) -> bool:
     schema = find_schema(node, opsets)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 

@@ -190,7 +190,7 @@ def _is_left_out(key: str, value: Any) -> bool:
     return key.startswith("_") and not value.ByteSize()
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

@@ -42,7 +42,7 @@ class ModelSignature:
         self._defaults = signature.defaults
         self._model = model
 
-    async def __call__(self, /, **inputs: Any) -> dict[str, Any]:
+    async def __call__(self, /, **inputs: object) -> dict[str, Any]:
         """Run the model on *inputs*, in its own session.
 
         Returns:

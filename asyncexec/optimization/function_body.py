@@ -126,7 +126,7 @@ class FunctionBodies:
         return (yield from self._instantiate(found, function.attrs, inputs))
 
     def _instantiate(
-        self, function: FunctionDef, attrs: Mapping[str, Any], inputs: Sequence[Tensor] | None
+        self, function: FunctionDef, attrs: Mapping[str, object], inputs: Sequence[Tensor] | None
     ) -> Stage[FunctionBody]:
         op_def = function_registration(function).op_def
         wanted = op_def.input_dtypes(bound_attrs(op_def, attrs))
@@ -271,7 +271,7 @@ def _names(dtypes: Sequence[DType]) -> str:
     return f"{names}" if len(dtypes) <= _SHOWN else f"{names} ... ({len(dtypes)} in all)"
 
 
-def attr_key(value: Any) -> Any:
+def attr_key(value: object) -> Any:
     """*value*, of any attr, as a key of a dict."""
     for kind, key in _KEYS:
         if isinstance(value, kind):

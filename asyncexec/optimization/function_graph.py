@@ -32,7 +32,7 @@ class FunctionGraph:
         node_defs: the Placeholders, then the nodes of the body.
     """
 
-    def __init__(self, function: FunctionDef, op_def: OpDef, attrs: Mapping[str, Any], op_def_of: OpDefOf) -> None:
+    def __init__(self, function: FunctionDef, op_def: OpDef, attrs: Mapping[str, object], op_def_of: OpDefOf) -> None:
         self._function = function
         self._op_def = op_def
         self._op_def_of = op_def_of
@@ -159,7 +159,7 @@ class FunctionGraph:
         return known
 
 
-def bound_attrs(op_def: OpDef, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def bound_attrs(op_def: OpDef, given: Mapping[str, object]) -> Mapping[str, Any]:
     """The attrs of a function that a call with the attrs *given* is of; OpError when one is missing or wrong."""
     for name, attr in op_def.attrs.items():
         if attr.default is REQUIRED and name not in given:

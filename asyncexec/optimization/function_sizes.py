@@ -129,7 +129,7 @@ class FunctionSizes:
             return (self._decoded(NameAttrList(node.op, node.attrs)),)
         return tuple(one for name in node.op_def.attrs for one in self._functions_in(node.attrs[name]))
 
-    def _functions_in(self, value: Any) -> Instances:
+    def _functions_in(self, value: object) -> Instances:
         values = value if isinstance(value, tuple) else (value,)
         return tuple(self._decoded(one) for one in values if isinstance(one, NameAttrList))
 

@@ -27,7 +27,7 @@ class PropertiesCache:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], NodeProperties] = {}
 
-    def get(self, op: str, attrs: Mapping[str, Any]) -> NodeProperties:
+    def get(self, op: str, attrs: Mapping[str, object]) -> NodeProperties:
         """The properties of a node of *op* with *attrs*, which are hashable."""
         key = (op, *attrs.items())
         known = self._known.get(key)
@@ -70,7 +70,7 @@ class PrivateNodes:
         inputs: Sequence[Tensor] = (),
         controls: Iterable[Node | None] = (),
         *,
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, object] | None = None,
         shapes: Sequence[TensorShape] | None = None,
     ) -> Node:
         """Make a node of *op* where its first input is asked to be.

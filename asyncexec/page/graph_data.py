@@ -52,7 +52,7 @@ class _Table(Generic[Row]):
         self.rows: list[Row] = []
         self._positions: dict[Any, int] = {}
 
-    def position(self, key: Any, node: ShownNode, make: Callable[[ShownNode], Row]) -> int:
+    def position(self, key: object, node: ShownNode, make: Callable[[ShownNode], Row]) -> int:
         found = self._positions.get(key)
         if found is None:
             found = self._positions[key] = len(self.rows)
@@ -92,7 +92,7 @@ def _array_text(array: NDArray[Any]) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
-def as_json(data: Any) -> str:
+def as_json(data: object) -> str:
     """*data* as JSON that nothing in HTML takes for its own."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError
@@ -48,7 +48,7 @@ _FLOAT32: Final = as_dtype("float32")
 
 
 def colocate_control_flow(
-    nodes: Sequence[Node], flow_nodes: Sequence[Node], draft_of: dict[Node, PartitionDraft], fed: frozenset[Any]
+    nodes: Sequence[Node], flow_nodes: Sequence[Node], draft_of: dict[Node, PartitionDraft], fed: frozenset[object]
 ) -> Stage[None]:
     """Move Switches and Exits to their data input, Enters and NextIterations to the first node that takes their value.
 
@@ -199,7 +199,9 @@ class ControlLoops:
         merge.inputs = (enter.outputs[0], following.outputs[0])
         return _ControlLoop(merge, tuple(head), (switch, following))
 
-    def _control(self, draft: PartitionDraft, near: Node, op: str, attrs: Mapping[str, Any], *inputs: Tensor) -> Node:
+    def _control(
+        self, draft: PartitionDraft, near: Node, op: str, attrs: Mapping[str, object], *inputs: Tensor
+    ) -> Node:
         name = f"_cloop{self._transfers.new_name(near)}"
         return self._node(draft, name, self._cache.get(op, attrs), inputs)
 

@@ -68,7 +68,7 @@ def _is_scalar(tensor: Tensor) -> bool:
     return tensor.shape.rank == 0
 
 
-def _neutral(on_right: Any, on_left: Any = None) -> Rule:
+def _neutral(on_right: object, on_left: object = None) -> Rule:
     """``x op e`` is x, and ``e op x`` if the op has a neutral element on the left."""
 
     def rule(graph: PassGraph, node: Node) -> Tensor | None:

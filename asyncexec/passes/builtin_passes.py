@@ -8,7 +8,7 @@ only stood between others.
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.cooperative import Stage
 from asyncexec.optimization.lower_functional_ops import LowerFunctionalOps
@@ -39,7 +39,7 @@ class LatePass:
         self.__name__: str = name
         self._module = f"asyncexec.passes.{module}"
 
-    def __call__(self, graph: Any) -> Stage[None]:
+    def __call__(self, graph: object) -> Stage[None]:
         yield from imported([self._module])
         yield from getattr(importlib.import_module(self._module), self.__name__)(graph)
 

@@ -152,12 +152,12 @@ class _Folding:
                 return True
         return False
 
-    def _become_constant(self, node: Node, value: Any, controls: Sequence[Node]) -> None:
+    def _become_constant(self, node: Node, value: object, controls: Sequence[Node]) -> None:
         properties = self._properties(value, node.properties.output_dtypes[0])
         self._graph.convert(node, properties, (), controls)
         self._constants.add(node)
 
-    def _replace_outputs(self, node: Node, values: Sequence[Any], controls: Sequence[Node]) -> None:
+    def _replace_outputs(self, node: Node, values: Sequence[object], controls: Sequence[Node]) -> None:
         """A constant for each output; the node itself stays if something waits for it."""
         graph, made = self._graph, {}
         for index, (value, dtype) in enumerate(zip(values, node.properties.output_dtypes, strict=True)):
@@ -168,7 +168,7 @@ class _Folding:
             made[index] = constant.outputs[0]
         graph.replace_tensors(node, made)
 
-    def _properties(self, value: Any, dtype: DType) -> NodeProperties:
+    def _properties(self, value: object, dtype: DType) -> NodeProperties:
         return NodeProperties(self._const_properties, {"value": keeper(dtype)(value), "dtype": dtype}, (), (dtype,))
 
     def _evaluate(self, node: Node) -> tuple[Any, ...] | None:

@@ -87,7 +87,7 @@ class _Layer:
         elif node.op == "BiasAdd" or not self._fuse_layer_norm():
             self._fuse_product()
 
-    def _become(self, op: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) -> None:
+    def _become(self, op: str, inputs: Sequence[Tensor], attrs: Mapping[str, object]) -> None:
         registration, node = op_registry.lookup(op), self._node
         properties = properties_of(registration, registration.op_def.complete_attrs({"T": types.float32, **attrs}))
         self._graph.convert(node, properties, inputs, node.control_inputs, shapes=node.output_shapes)
@@ -242,7 +242,7 @@ class _Layer:
         dims, rank = taken.shape.dims, np.ndim(bias)
         return dims is not None and 0 < rank < len(dims) and dims[-rank:] == np.shape(bias)
 
-    def _add_to_product(self, product: Node, reshape: Node | None, bias: Any) -> None:
+    def _add_to_product(self, product: Node, reshape: Node | None, bias: object) -> None:
         graph, node = self._graph, self._node
         added = make_constant(graph, product, "bias", freeze(np.array(bias)), {})
         inputs = [*product.inputs, added]

@@ -109,7 +109,7 @@ def attrs_key(properties: NodeProperties) -> Any:
     )
 
 
-def _attr_key(value: Any) -> Any:
+def _attr_key(value: object) -> Any:
     if isinstance(value, NameAttrList):
         return value.name, tuple([(name, _attr_key(each)) for name, each in sorted(value.attrs.items())])
     if isinstance(value, tuple):
@@ -119,7 +119,7 @@ def _attr_key(value: Any) -> Any:
     return type(value).__name__, repr(value) if isinstance(value, float) else value
 
 
-def value_key(value: Any) -> Any:
+def value_key(value: object) -> Any:
     """Equal for arrays of the same dtype, shape, layout and bits."""
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return "objects", value.shape, value.strides, tuple(value.ravel().tolist())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def _slice(e: Emitter, node: Node) -> None:
     e.give(node, _sliced(e, e.take(node.inputs[0]), list(begin), list(ends), list(range(rank))))
 
 
-def _sliced(e: Emitter, x: str, *bounds: Sequence[Any]) -> str:
+def _sliced(e: Emitter, x: str, *bounds: Sequence[object]) -> str:
     """A part of *x*: where it begins and ends, on which axes, and in which steps."""
     given = [e.literal(each, np.int64) for each in bounds]
     return e.op("Slice", x, *given)

@@ -118,12 +118,12 @@ class Emitter:
         self._values.setdefault((node, index), {})[nchw] = name
         self._note_dims(name, node.outputs[index], nchw=nchw)
 
-    def op(self, op: str, *inputs: str, **attrs: Any) -> str:
+    def op(self, op: str, *inputs: str, **attrs: object) -> str:
         """A node with one output, and the name of that."""
         (name,) = self.ops(op, inputs, 1, **attrs)
         return name
 
-    def ops(self, op: str, inputs: Sequence[str], num_outputs: int, **attrs: Any) -> list[str]:
+    def ops(self, op: str, inputs: Sequence[str], num_outputs: int, **attrs: object) -> list[str]:
         """A node, and the names of its outputs."""
         names = [self._name() for _ in range(num_outputs)]
         self._nodes.append(OnnxNode(op, tuple(inputs), tuple(names), attrs))

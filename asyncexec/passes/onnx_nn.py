@@ -334,7 +334,7 @@ def resize_nearest(e: Emitter, node: Node) -> None:
     _resize(e, node, rows, columns, mode="nearest", how="asymmetric", nearest_mode="floor")
 
 
-def _resize(e: Emitter, node: Node, rows: int, columns: int, *, mode: str, how: str, **attrs: Any) -> None:
+def _resize(e: Emitter, node: Node, rows: int, columns: int, *, mode: str, how: str, **attrs: object) -> None:
     x = node.inputs[0]
     channels = dim_of(x, 3) if is_image(x) else None
     if not channels or x.dtype.name != "float32":

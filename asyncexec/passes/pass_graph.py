@@ -7,7 +7,6 @@ all others when the pass has ended; then, too, what nothing needs any more goes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from asyncexec.framework.errors import NotFoundError, OpError
 from asyncexec.framework.op_registry import registry as op_registry
@@ -74,8 +73,8 @@ class PassGraph(EditableGraph):
     def add(
         self,
         op: str,
-        inputs: Sequence[Any] = (),
-        attrs: Mapping[str, Any] | None = None,
+        inputs: Sequence[object] = (),
+        attrs: Mapping[str, object] | None = None,
         *,
         name: str | None = None,
         like: Node | None = None,
@@ -106,7 +105,7 @@ class PassGraph(EditableGraph):
             raise (error.located(name or op, op) if error.node is None else error) from None
         return node
 
-    def _constant(self, value: Any, attrs: Mapping[str, Any]) -> Tensor:
+    def _constant(self, value: object, attrs: Mapping[str, object]) -> Tensor:
         properties = properties_of(op_registry.lookup("Const"), constant_attrs(value, attrs))
         node = self.make(properties, "Const", (), ())
         self._refiner.infer(node)

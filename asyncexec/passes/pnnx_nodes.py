@@ -18,13 +18,13 @@ from asyncexec.process.onnx_model import Array
 PREFIX: Final = "Pnnx>"
 
 
-def _param(node: Node, name: str, default: Any = None) -> Any:
+def _param(node: Node, name: str, default: object = None) -> Any:
     """A parameter; one that is None is left out."""
     value = node.attrs.get(name, default)
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _pair(node: Node, name: str, default: Any) -> list[int]:
+def _pair(node: Node, name: str, default: object) -> list[int]:
     """Two integers; one stands for both."""
     value = _param(node, name, default)
     values = [value, value] if isinstance(value, int) else list(value or ())
@@ -145,7 +145,7 @@ def _flatten(e: Emitter, node: Node) -> None:
     e.give(node, e.op("Flatten", _one(e, node), axis=1))
 
 
-def _plain(op: str, **attrs: Any) -> Translation:
+def _plain(op: str, **attrs: object) -> Translation:
     return lambda e, node: e.give(node, e.op(op, _one(e, node), **attrs))
 
 

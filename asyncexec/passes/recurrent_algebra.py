@@ -41,7 +41,7 @@ class Factor:
     argument: Sum
 
 
-def constant(value: Any) -> Sum:
+def constant(value: object) -> Sum:
     """A number, or a row."""
     array = np.asarray(value, np.float32)
     if array.size == 1:

@@ -148,7 +148,9 @@ def _is_one(affine: Affine, number: int = 1) -> bool:
     return not affine.weights and bool((affine.bias == number).all())
 
 
-def _cell(op: str, states: tuple[Source, ...], gates: Sequence[_Gate], attrs: Mapping[str, Any] | None = None) -> Cell:
+def _cell(
+    op: str, states: tuple[Source, ...], gates: Sequence[_Gate], attrs: Mapping[str, object] | None = None
+) -> Cell:
     """The cell whose *gates* stand in ONNX's order.  Matrices are views, so that a product from the right is quick."""
     size = next((gate.by_h.shape[-1] for gate in gates if gate.by_h is not None), 0)
     num_inputs = next((len(gate.by_x) for gate in gates if gate.by_x is not None and gate.by_x.ndim), 0)

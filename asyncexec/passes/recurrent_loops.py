@@ -154,7 +154,7 @@ class _Layer(NamedTuple):
         }
         return graph.add(f"Onnx>{self.cell.op}", [inputs], attrs, name=self.name, like=self.stand_in)
 
-    def _add(self, graph: PassGraph, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Tensor:
+    def _add(self, graph: PassGraph, op: str, inputs: Sequence[object], attrs: Mapping[str, object]) -> Tensor:
         return graph.add(op, inputs, attrs, name=f"{self.name}/{op}", like=self.stand_in).outputs[0]
 
     @property

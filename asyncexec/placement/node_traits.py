@@ -110,7 +110,7 @@ class NodeTraitsCache:
             op_def.name in _METADATA_OPS,
         )
 
-    def _supported(self, registration: OpRegistration, attrs: Mapping[str, Any]) -> SupportedTypes:
+    def _supported(self, registration: OpRegistration, attrs: Mapping[str, object]) -> SupportedTypes:
         if registration.kernel is not None:
             found = [(HOST_TYPE, registration.kernel.priority)] if HOST_TYPE in self._devices.device_types else []
         else:

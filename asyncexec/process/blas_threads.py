@@ -57,7 +57,7 @@ class BlasThreads:
         self._count = 0
         self._restoring: asyncio.AbstractEventLoop | None = None  # which will do so at the end of its turn
 
-    def call(self, kernel: Callable[..., Any], inputs: tuple[Any, ...], work: float) -> Any:
+    def call(self, kernel: Callable[..., Any], inputs: tuple[object, ...], work: float) -> Any:
         """What *kernel* gives for *inputs*; *work* is how many multiplications that takes, roughly."""
         loop = asyncio._get_running_loop()
         if (

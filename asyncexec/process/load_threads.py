@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from asyncexec.framework.cooperative import outlast
 from asyncexec.framework.errors import CancelledError
@@ -77,7 +77,7 @@ class LoadThreads:
         self._threads: set[threading.Thread] = set()
         self._tellers: set[Callable[[], object]] = set()  # of those who wait until all have ended
 
-    def start(self, load: Callable[..., object], *args: Any) -> threading.Thread | None:
+    def start(self, load: Callable[..., object], *args: object) -> threading.Thread | None:
         """Call *load* on a thread; None where the session has been closed."""
 
         def run() -> None:

@@ -162,7 +162,7 @@ class OnnxSession:
             self._spare_options.append(options)
         return outputs
 
-    def _within_budget(self, feeds: dict[str, Any], options: Any) -> list[Any]:
+    def _within_budget(self, feeds: dict[str, Any], options: object) -> list[Any]:
         work = 0.0 if self._wide is None else self._work.on_threads(self._times(feeds))
         patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
         if asyncio._get_running_loop() is not None:  # which is not to wait

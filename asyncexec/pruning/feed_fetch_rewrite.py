@@ -221,5 +221,5 @@ class _Rewriting:
         }
 
 
-def _properties(op: str, attrs: Mapping[str, Any]) -> NodeProperties:
+def _properties(op: str, attrs: Mapping[str, object]) -> NodeProperties:
     return properties_of(op_registry.lookup(op), attrs)

@@ -60,16 +60,18 @@ class LocalCollectiveExecutor:
         operation = Operation("reduce", value.dtype, np.shape(value), merge_op, final_op)
         return await self._take_part(member, operation, value, is_source=is_root)
 
-    async def gather(self, member: CollectiveMember, value: Any) -> Any:
+    async def gather(self, member: CollectiveMember, value: object) -> Any:
         """The values of all members along the first dimension."""
         return await self._take_part(member, self._checked(gathered, member, value), value)
 
-    async def reduce_scatter(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+    async def reduce_scatter(
+        self, member: CollectiveMember, value: object, merge_op: MergeOp, final_op: FinalOp
+    ) -> Any:
         """The piece of this member's rank of the merged values."""
         operation = self._checked(reduce_scattered, member, value, merge_op, final_op)
         return await self._take_part(member, operation, value)
 
-    async def all_to_all(self, member: CollectiveMember, value: Any) -> Any:
+    async def all_to_all(self, member: CollectiveMember, value: object) -> Any:
         """The rows of this member's rank of the values of all."""
         return await self._take_part(member, self._checked(exchanged, member, value), value)
 
@@ -106,7 +108,7 @@ class LocalCollectiveExecutor:
         """How many groups there are, and how many members wait in how many instances."""
         return self._instances.statistics()
 
-    def _checked(self, make: Callable[..., Operation], *args: Any) -> Operation:
+    def _checked(self, make: Callable[..., Operation], *args: object) -> Operation:
         """The operation that *make* gives; where it fails, so do the collectives of the step."""
         try:
             return make(*args)
@@ -118,7 +120,7 @@ class LocalCollectiveExecutor:
 
     @tells(lambda _: "waited for the other members of its group")
     async def _take_part(
-        self, member: CollectiveMember, operation: Operation, value: Any, *, is_source: bool = False
+        self, member: CollectiveMember, operation: Operation, value: object, *, is_source: bool = False
     ) -> Any:
         if self._error is not None:
             raise make_derived(self._error)
@@ -160,12 +162,12 @@ class LocalCollectiveExecutor:
                 part.give(result)
 
 
-def _give(future: asyncio.Future[Any], result: Any) -> None:
+def _give(future: asyncio.Future[object], result: object) -> None:
     if not future.done():  # whoever waits for it may just have been cancelled
         future.set_result(result)
 
 
-async def _wait_for_result(result: asyncio.Future[Any], timeout_s: float) -> Any:
+async def _wait_for_result(result: asyncio.Future[object], timeout_s: float) -> Any:
     try:
         async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
             return await result

@@ -247,7 +247,7 @@ def source_rank(operation: Operation, parts: Sequence[Part]) -> int:
     return sources[0]
 
 
-def merged(operation: Operation, first: Any, second: Any) -> Any:
+def merged(operation: Operation, first: object, second: object) -> Any:
     """Two values as one."""
     with np.errstate(all="ignore"):
         return _MERGE[operation.merge_op](first, second)
@@ -264,10 +264,10 @@ def finished(operation: Operation, value: Any, count: int) -> Any:
         return value / divisor
 
 
-def _reduced(operation: Operation, values: Sequence[Any]) -> Any:
+def _reduced(operation: Operation, values: Sequence[object]) -> Any:
     result = reduce(lambda first, second: merged(operation, first, second), values)
     return finished(operation, result if len(values) > 1 else _copy(result), len(values))
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Hashable, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from anyio import WouldBlock
 
@@ -105,7 +105,7 @@ class LocalRendezvous:
         """Whether something may still come although nobody here does anything."""
         return False
 
-    def send(self, key: Hashable, value: Any, is_dead: bool = False, args: RendezvousArgs = NO_ARGS) -> None:
+    def send(self, key: Hashable, value: object, is_dead: bool = False, args: RendezvousArgs = NO_ARGS) -> None:
         """Give *value* to the first who waits for *key*, or keep it; raises the abort's error after one."""
         if self._error is not None:
             raise make_derived(self._error)

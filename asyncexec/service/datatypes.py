@@ -79,7 +79,7 @@ def dtype_of(datatype: str, tensor: str) -> DType:
     return dtype
 
 
-def num_elements(shape: Sequence[Any], tensor: str) -> int:
+def num_elements(shape: Sequence[object], tensor: str) -> int:
     """How many elements a tensor of *shape* has; InvalidArgumentError where it is no shape."""
     if len(shape) > _MOST_DIMS:
         raise _no_shape(tensor)
@@ -102,7 +102,7 @@ def _no_shape(tensor: str) -> InvalidArgumentError:
     )
 
 
-def described(datatype: str, shape: Sequence[Any], tensor: str) -> tuple[DType, int]:
+def described(datatype: str, shape: Sequence[object], tensor: str) -> tuple[DType, int]:
     """The dtype and the number of elements of an input; InvalidArgumentError where there are none or too many."""
     dtype, count = dtype_of(datatype, tensor), num_elements(shape, tensor)
     if dtype is types.string and count > _MOST_STRINGS:
@@ -188,7 +188,7 @@ def from_json(tensor: str, datatype: str, shape: Sequence[int], data: Any) -> ND
     return array if len(shape) == 1 else array.reshape(shape)
 
 
-def _flat(tensor: str, data: Any) -> list[Any]:
+def _flat(tensor: str, data: object) -> list[Any]:
     while isinstance(data, list) and data and isinstance(data[0], list):
         if not all(isinstance(row, list) for row in data):
             raise InvalidArgumentError(f"input '{tensor}' has lists beside elements in its data")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.service.requests import OutputOptions, SharedPart
@@ -16,7 +16,7 @@ _MOST: Final = 2**64 - 1
 _MOST_CLASSES: Final = 2**31 - 1
 
 
-def shared_part(tensor: str, parameters: Mapping[str, Any]) -> SharedPart | None:
+def shared_part(tensor: str, parameters: Mapping[str, object]) -> SharedPart | None:
     """Where *tensor* is in shared memory by its *parameters*; None where it is not there.
 
     Raises:
@@ -36,7 +36,7 @@ def shared_part(tensor: str, parameters: Mapping[str, Any]) -> SharedPart | None
     return SharedPart(region, byte_size, _integer(tensor, OFFSET, parameters.get(OFFSET, 0), _MOST))
 
 
-def output_options(tensor: str, parameters: Mapping[str, Any]) -> OutputOptions | None:
+def output_options(tensor: str, parameters: Mapping[str, object]) -> OutputOptions | None:
     """How output *tensor* is wanted by its *parameters*; None for as it is; InvalidArgumentError as shared_part()."""
     part = shared_part(tensor, parameters)
     num_classes = _integer(tensor, CLASSIFICATION, parameters.get(CLASSIFICATION, 0), _MOST_CLASSES)
@@ -51,7 +51,7 @@ def parameters_of_part(part: SharedPart) -> dict[str, str | int]:
     return {**found, OFFSET: part.offset} if part.offset else found
 
 
-def _integer(tensor: str, name: str, value: Any, most: int) -> int:
+def _integer(tensor: str, name: str, value: object, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise InvalidArgumentError(f"parameter '{name}' of '{tensor}' is an integer from 0 to {most}, not {value!r}")
     return value

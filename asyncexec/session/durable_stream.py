@@ -193,11 +193,11 @@ class DurableStream:
             self._check(values, f"source {source.op.name!r}")
         return found
 
-    def check_items(self, items: Any) -> None:
+    def check_items(self, items: object) -> None:
         """The same of what a map draws from."""
         self._check(items, f"the {type(items).__name__} that a map draws from")
 
-    def _check(self, values: Any, what: str) -> None:
+    def _check(self, values: object, what: str) -> None:
         if self._options.exactly_once and not can_seek(values):
             raise FailedPreconditionError(
                 f"{what} cannot seek, so items would be missed or come twice after a restart", hint=HOW_TO_SEEK

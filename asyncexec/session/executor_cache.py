@@ -31,7 +31,7 @@ class ExecutorCache(dict[Any, ExecutorsAndKeys]):
         self._check_open = check_open
 
     @tells(lambda _: "its graph was being compiled")
-    async def get_or_build(self, key: Any, build: Callable[[], Awaitable[ExecutorsAndKeys]]) -> ExecutorsAndKeys:
+    async def get_or_build(self, key: object, build: Callable[[], Awaitable[ExecutorsAndKeys]]) -> ExecutorsAndKeys:
         """The executor of *key*; made by *build* if there is none, and nobody else is making it."""
         while (found := self.get(key)) is None:
             self._check_open()

@@ -92,14 +92,14 @@ class FetchMapper(NestMapper):
         build: makes the result from the values of ``tensors``.
     """
 
-    def __init__(self, graph: Graph, fetches: Any) -> None:
+    def __init__(self, graph: Graph, fetches: object) -> None:
         super().__init__()
         self._graph = graph
         self.targets: list[Node] = []
         run_at_once(self._read(fetches))
 
     @classmethod
-    def stage(cls, graph: Graph, fetches: Any) -> Stage[Self]:
+    def stage(cls, graph: Graph, fetches: object) -> Stage[Self]:
         """The same as a stage, for large nests."""
         mapper = cls(graph, ())
         yield from mapper._read(fetches)
@@ -109,7 +109,7 @@ class FetchMapper(NestMapper):
     def tensors(self) -> list[Tensor]:
         return list(self._positions)
 
-    def _read(self, fetches: Any) -> Stage[None]:
+    def _read(self, fetches: object) -> Stage[None]:
         yield from super()._read(fetches)
         if isinstance(fetches, str) and self.targets and _is_run_for_its_value(self.targets[0]):
             value = self.targets[0].outputs[0].name
@@ -146,7 +146,7 @@ def _gathered(parts: Sequence[Part]) -> Callable[[Sequence[Any]], Sequence[Any]]
     return lambda values: [build(values) for build in builds]
 
 
-def _sequence(fetches: Sequence[Any], parts: Sequence[Part]) -> Build:
+def _sequence(fetches: Sequence[object], parts: Sequence[Part]) -> Build:
     kind: Any = type(fetches)
     gather = _gathered(parts)
     if hasattr(fetches, "_fields"):
@@ -154,7 +154,7 @@ def _sequence(fetches: Sequence[Any], parts: Sequence[Part]) -> Build:
     return lambda values: kind(gather(values))
 
 
-def _mapping(fetches: Mapping[Any, Any], keys: Sequence[Any], parts: Sequence[Part]) -> Build:
+def _mapping(fetches: Mapping[Any, object], keys: Sequence[object], parts: Sequence[Part]) -> Build:
     kind: Any = type(fetches) if isinstance(fetches, dict) else dict
     if isinstance(fetches, defaultdict):
         kind = partial(kind, fetches.default_factory)
@@ -162,7 +162,7 @@ def _mapping(fetches: Mapping[Any, Any], keys: Sequence[Any], parts: Sequence[Pa
     return lambda values: kind(zip(keys, gather(values), strict=True))
 
 
-def element(graph: Graph, given: Any, role: str) -> Tensor | Node:
+def element(graph: Graph, given: object, role: str) -> Tensor | Node:
     """The tensor or operation of *graph* that *given*, one itself or a name, means.
 
     Raises:
@@ -211,7 +211,7 @@ def structure_key(fetches: Any) -> Any:
     return (kind, id(fetches))  # it cannot be fetched
 
 
-async def read_fetches(graph: Graph, fetches: Any, key: Any, clock: Clock) -> FetchMapper:
+async def read_fetches(graph: Graph, fetches: object, key: object, clock: Clock) -> FetchMapper:
     """What *fetches*, of that structure key, ask for; InvalidArgumentError where they were changed meanwhile."""
     mapper = await run_in_slices(FetchMapper.stage(graph, fetches), clock)
     if hash(structure_key(fetches)) != hash(key):  # tensors have an == of their own
@@ -219,7 +219,7 @@ async def read_fetches(graph: Graph, fetches: Any, key: Any, clock: Clock) -> Fe
     return mapper
 
 
-def _exact_key(key: Any) -> Any:
+def _exact_key(key: object) -> Any:
     """What is equal for keys of a mapping that are equal and of the same types: 1, 1.0 and True are three."""
     kind = type(key)
     if kind is str:

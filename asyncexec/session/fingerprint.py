@@ -91,7 +91,7 @@ def _reached(names: set[str], library: Mapping[str, FunctionDef]) -> list[str]:
     return sorted(seen)
 
 
-def check_fingerprint(stored: Any, present: bytes, where: str, hint: str) -> None:
+def check_fingerprint(stored: object, present: bytes, where: str, hint: str) -> None:
     """FailedPreconditionError, which names what differs, unless the graph is that of the checkpoint.
 
     Raises:

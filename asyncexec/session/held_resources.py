@@ -86,7 +86,7 @@ def contents_of(resources: Mapping[ResourceKey, Restorable]) -> tuple[list[Any],
     return about, values
 
 
-def put_contents(resources: Mapping[ResourceKey, Restorable], about: Any, values: Mapping[str, Any]) -> None:
+def put_contents(resources: Mapping[ResourceKey, Restorable], about: Any, values: Mapping[str, object]) -> None:
     """Let *resources* have what ``contents_of`` gave.
 
     Raises:

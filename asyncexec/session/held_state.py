@@ -7,7 +7,7 @@ makes for itself (TensorArrays, stacks) is no state.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from asyncexec.framework import types
@@ -113,7 +113,7 @@ def _functions_of(node: Node, library: Collection[str]) -> Iterator[str]:
         yield from _names_in(value)
 
 
-def _names_in(value: Any) -> Iterator[str]:
+def _names_in(value: object) -> Iterator[str]:
     if isinstance(value, NameAttrList):
         yield value.name
     elif isinstance(value, (list, tuple)):

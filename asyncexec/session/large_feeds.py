@@ -67,7 +67,7 @@ class _UnevenError(Exception):
     """The parts of a value do not make up an array."""
 
 
-def is_large(value: Any, dtype: DType | None) -> bool:
+def is_large(value: object, dtype: DType | None) -> bool:
     """Whether it takes long to make *value* one of *dtype*; for None, of another dtype than it has."""
     if isinstance(value, np.ndarray):
         num_bytes = value.nbytes
@@ -86,7 +86,7 @@ def is_large(value: Any, dtype: DType | None) -> bool:
     return (count * first.size if isinstance(first, np.ndarray) else count) > MAX_ITEMS
 
 
-def convert_in_pieces(value: Any, converter: PartConverter) -> Stage[Any]:
+def convert_in_pieces(value: object, converter: PartConverter) -> Stage[Any]:
     """What *converter* makes of *value*, which is large, as a stage.  Errors are those of *converter*."""
     convert = _convert_array if isinstance(value, np.ndarray) else _convert_nest
     try:
@@ -97,7 +97,7 @@ def convert_in_pieces(value: Any, converter: PartConverter) -> Stage[Any]:
     return converted
 
 
-def _convert_array(value: Any, converter: PartConverter) -> Stage[Array]:
+def _convert_array(value: object, converter: PartConverter) -> Stage[Array]:
     array = np.asarray(value)
     dtype = converter.dtype.as_numpy_dtype
     whole = np.empty_like(array, dtype, order="C" if dtype.kind in _OBJECT_KINDS else "K")
@@ -108,7 +108,7 @@ def _convert_array(value: Any, converter: PartConverter) -> Stage[Array]:
     return whole
 
 
-def _convert_nest(value: Any, converter: PartConverter) -> Stage[Array]:
+def _convert_nest(value: object, converter: PartConverter) -> Stage[Array]:
     dtype = converter.dtype.as_numpy_dtype
     shape = _shape_of(value)
     is_text = dtype.kind in _OBJECT_KINDS
@@ -134,7 +134,7 @@ def _common_dtype(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
     return np.result_type(*dtypes)
 
 
-def _shape_of(value: Any) -> _Shape:
+def _shape_of(value: object) -> _Shape:
     """The shape of *value*, a nest, if its first parts are like the others."""
     dims: list[int] = []
     while isinstance(value, (list, tuple)) and len(dims) <= MAX_DEPTH:
@@ -153,7 +153,7 @@ class _Part(NamedTuple):
     shape: _Shape
 
 
-def _parts(value: Any, shape: _Shape, max_items: int, outer: _Index = ()) -> Iterator[_Part]:
+def _parts(value: object, shape: _Shape, max_items: int, outer: _Index = ()) -> Iterator[_Part]:
     """The parts of *value* along the first dimensions, of so many items each."""
     if not isinstance(value, (list, tuple, np.ndarray)) or len(value) != shape[0]:
         raise _UnevenError

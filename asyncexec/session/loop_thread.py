@@ -55,7 +55,7 @@ class _Call:
 
     __slots__ = ("_args", "_error", "_function", "_has_begun", "_is_cancelled", "_result", "_task", "ended")
 
-    def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[object, ...]) -> None:
         self._function = function
         self._args = args
         self._task: asyncio.Task[None] | None = None
@@ -152,7 +152,7 @@ class LoopThread:
         """Whether a call is under way."""
         return bool(self._under_way)
 
-    def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    def call(self, function: Callable[..., Awaitable[Any]], *args: object) -> Any:
         """What *function* gives, called with *args* and awaited in the loop, in a copy of this context.
 
         Raises:

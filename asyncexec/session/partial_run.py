@@ -79,7 +79,7 @@ class PartialRun:
         """Whether the step has failed; then nothing can be fed or fetched any more."""
         return self._failure is not None
 
-    async def feed(self, feeds: Mapping[Any, Any]) -> None:
+    async def feed(self, feeds: Mapping[Any, object]) -> None:
         """Feed *feeds*: values by tensor or name, as ``Session.run`` takes them.
 
         Large values are converted in slices, between which other tasks run.  When this returns, the caller may change
@@ -118,7 +118,7 @@ class PartialRun:
             raise _fed_already(tensor)
         return position
 
-    def _converted(self, given: Mapping[int, Any]) -> Stage[dict[int, Any]]:
+    def _converted(self, given: Mapping[int, object]) -> Stage[dict[int, Any]]:
         prepared = self._prepared
         values: dict[int, Any] = {}
         for position, value in given.items():
@@ -292,7 +292,7 @@ class PartialRun:
         scope = self.scope
         return scope._failure is not None or (scope.is_waiting and not scope.has_ready and scope.is_stuck())
 
-    def _serve(self, waiter: _Waiter, values: Sequence[Any], *, can_come: bool) -> None:
+    def _serve(self, waiter: _Waiter, values: Sequence[object], *, can_come: bool) -> None:
         chosen = [values[position] for position in waiter.positions]
         missing = next((i for i, value in zip(waiter.positions, chosen, strict=True) if value is NOTHING), None)
         if missing is None:

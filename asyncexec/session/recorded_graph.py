@@ -136,7 +136,7 @@ def _is_plain(op_def: OpDef) -> bool:
     return is_any and all(arg.dtype is not None for arg in op_def.outputs)
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     return f"{function.__module__}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
@@ -214,7 +214,7 @@ def _never_called(construction: OpKernelConstruction) -> Kernel:
     raise InternalError(f"op {construction.op!r} has nothing but what was recorded of it")
 
 
-def _object_attr(value: Any) -> dict[str, AttrValue]:
+def _object_attr(value: object) -> dict[str, AttrValue]:
     """What tells of a constant that is a Python object: itself as a tensor or as JSON, or its class."""
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return {"_tensor": encode_attr_value(value, "tensor")}

@@ -77,7 +77,9 @@ async def read_remote(session: Session, variables: Mapping[str, RemoteVariable])
     return found
 
 
-async def assign_remote(session: Session, variables: Mapping[str, RemoteVariable], values: Mapping[str, Any]) -> None:
+async def assign_remote(
+    session: Session, variables: Mapping[str, RemoteVariable], values: Mapping[str, object]
+) -> None:
     """Assign *values* to *variables* in one step."""
     if variables:
         feeds = {each.fed: values[name] for name, each in variables.items()}

@@ -120,7 +120,7 @@ class _Values:
     values: dict[str, Any] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
 
-    def add(self, name: str, value: Any) -> None:
+    def add(self, name: str, value: object) -> None:
         if _can_be_stored(value):
             self.values[name] = value
         else:
@@ -131,7 +131,7 @@ class _Values:
         return Opaque(self.opaque[name]) if name in self.opaque else self.values[name]
 
 
-def _can_be_stored(value: Any) -> bool:
+def _can_be_stored(value: object) -> bool:
     if isinstance(value, (bytes, np.generic)) or (isinstance(value, np.ndarray) and not value.dtype.hasobject):
         return True
     try:
@@ -242,7 +242,7 @@ def _run(about: Mapping[str, Any], values: _Values) -> RunRecord:
     )
 
 
-def _config(told: Mapping[str, Any]) -> Mapping[str, Any]:
+def _config(told: Mapping[str, object]) -> Mapping[str, Any]:
     if not set(told) <= set(SETTINGS):
         raise ValueError(f"no run is recorded with the settings {sorted(set(told) - set(SETTINGS))}")
     found = SessionConfig.model_validate(told)
@@ -251,7 +251,7 @@ def _config(told: Mapping[str, Any]) -> Mapping[str, Any]:
     return found.model_dump(mode="json", include=set(told))
 
 
-def _op(function: Any, dtypes: Any, shapes: Any, texts: Any) -> RecordedOp:
+def _op(function: object, dtypes: Any, shapes: Any, texts: Any) -> RecordedOp:
     found = RecordedOp(
         str(function),
         [as_dtype(dtype).name for dtype in dtypes],
@@ -276,7 +276,7 @@ def _call(told: Mapping[str, Any], number: int, values: _Values) -> RecordedCall
     )
 
 
-def _seconds(told: Any) -> float:
+def _seconds(told: object) -> float:
     if isinstance(told, bool) or not isinstance(told, (int, float)) or not 0 <= told < math.inf:
         raise ValueError(f"{told!r} is no time")
     return float(told)
@@ -303,7 +303,7 @@ def _key(error: BaseException) -> tuple[object, ...]:
     return type(error).__name__, str(error)
 
 
-def in_the_form_of(recorded: Sequence[Any] | None, values: Sequence[Any]) -> list[Any]:
+def in_the_form_of(recorded: Sequence[object] | None, values: Sequence[object]) -> list[Any]:
     """*values*, in which what is text in *recorded* is text: a graph that was loaded does not tell all that is."""
     if recorded is None:
         return list(values)
@@ -313,7 +313,7 @@ def in_the_form_of(recorded: Sequence[Any] | None, values: Sequence[Any]) -> lis
     ]
 
 
-def _are_same(before: Any, now: Any) -> bool:
+def _are_same(before: object, now: object) -> bool:
     if isinstance(before, Opaque) or isinstance(now, Opaque):
         return _kind(before) == _kind(now)
     try:
@@ -322,5 +322,5 @@ def _are_same(before: Any, now: Any) -> bool:
         return _kind(before) == _kind(now)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return value.kind if isinstance(value, Opaque) else f"{type(value).__module__}.{type(value).__qualname__}"

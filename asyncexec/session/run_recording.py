@@ -73,9 +73,9 @@ def check_records(kind: str) -> None:
 
 async def record_run(
     session: RecordingSession,
-    fetches: Any,
-    feeds: Any,
-    targets: Iterable[Any],
+    fetches: object,
+    feeds: object,
+    targets: Iterable[object],
     options: RunOptions | None,
     metadata: RunMetadata | None,
 ) -> Any:
@@ -223,7 +223,7 @@ class ItemRecorder:
         self._recorders: dict[int, RunRecorder] = {}
         self._known: dict[Node, bool] = {}
 
-    def begin(self, number: int, values: Sequence[Any]) -> None:
+    def begin(self, number: int, values: Sequence[object]) -> None:
         """Item *number* begins, and feeds *values*, besides those of states."""
         recorder = self._recorders[number] = RunRecorder(self._limit, self._known)
         recorder.note_feeds(self._feeds[: len(values)], values)

@@ -224,7 +224,7 @@ class BlockingSession:
         self._open_thread().call(partial(self._session.restore, variables=variables), path)
 
     def resume(
-        self, token: str, value: Any, *, options: RunOptions | None = None, metadata: RunMetadata | None = None
+        self, token: str, value: object, *, options: RunOptions | None = None, metadata: RunMetadata | None = None
     ) -> Any:
         """``Session.resume``; waits for the result."""
         resume = partial(self._session.resume, options=options, metadata=metadata)

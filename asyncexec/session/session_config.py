@@ -12,7 +12,7 @@ from asyncexec.framework.file_errors import checked_path
 from asyncexec.framework.queue_policy import QueuePolicy
 
 
-def _as_path(path: Any) -> Any:
+def _as_path(path: object) -> Any:
     return checked_path(path, "where a record is written") if isinstance(path, (str, PathLike)) else path
 
 

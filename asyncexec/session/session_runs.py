@@ -140,7 +140,7 @@ class SessionRuns:
     async def resume(
         self,
         token: str,
-        value: Any,
+        value: object,
         *,
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
@@ -309,11 +309,11 @@ class SessionRuns:
     async def _attempt(
         self,
         journal: RunJournal,
-        fetches: Any,
-        targets: Iterable[Any],
+        fetches: object,
+        targets: Iterable[object],
         answer: tuple[str, Any],
         prepared: ExecutorsAndKeys,
-        values: Sequence[Any],
+        values: Sequence[object],
         options: RunOptions | None,
         metadata: RunMetadata | None,
     ) -> Any:
@@ -347,7 +347,7 @@ class SessionRuns:
             known[prepared] = base64.b64encode(made).decode()
         return known[prepared]
 
-    async def _named_feeds(self, prepared: ExecutorsAndKeys, values: Sequence[Any]) -> dict[str, Any]:
+    async def _named_feeds(self, prepared: ExecutorsAndKeys, values: Sequence[object]) -> dict[str, Any]:
         try:
             feeds = prepared.convert(values)
         except LargeFeedError:

@@ -146,7 +146,7 @@ class SessionStreams:
         self._check_open()
 
         async def prepare(
-            key: Any, mapper: FetchMapper, feed_keys: Sequence[Any], worker: str | None
+            key: object, mapper: FetchMapper, feed_keys: Sequence[object], worker: str | None
         ) -> ExecutorsAndKeys:
             prepared: ExecutorsAndKeys | None = self._cache.get(key)
             return prepared or await self._prepare(key, mapper, feed_keys, (), is_shared=False, worker=worker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncexec.framework.html import ACCENT, card, rect, svg
 from asyncexec.framework.lazy_module import LazyModule
@@ -80,12 +80,12 @@ def _worker_in_words(worker: WorkerStatistics) -> str:
     return f"{worker.name} ({_count(worker.running_steps, 'step')}, round trip {worker.round_trip_ms:.3g} ms)"
 
 
-def stream_text(kind: str, fetches: Any, options: StreamOptions, scope: StreamScope | None) -> str:
+def stream_text(kind: str, fetches: object, options: StreamOptions, scope: StreamScope | None) -> str:
     """What a stream or map says of itself: ``<ax.Stream of 'y:0': window of 32, 3 in flight, 5 not taken>``."""
     return f"<ax.{kind} of {_fetched(fetches)}: window of {options.window:,}, {', '.join(_words(scope))}>"
 
 
-def stream_html(kind: str, fetches: Any, options: StreamOptions, scope: StreamScope | None) -> str:
+def stream_html(kind: str, fetches: object, options: StreamOptions, scope: StreamScope | None) -> str:
     """The HTML of a stream or map: its window, with the items that are in it."""
     facts = {"fetches": _fetched(fetches), "window": f"{options.window:,}", "state": ", ".join(_words(scope))}
     if options.window > _MOST_CELLS:
@@ -112,7 +112,7 @@ def _words(scope: StreamScope | None) -> list[str]:
     return [*words, "closed"] if scope.is_closed else words
 
 
-def _fetched(fetches: Any) -> str:
+def _fetched(fetches: object) -> str:
     name = getattr(fetches, "name", None)
     text = repr(name) if isinstance(name, str) else repr(fetches)
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -29,7 +29,7 @@ async def feed_durably(
     host: StreamHost,
     scope: StreamScope,
     durable: DurableStream,
-    fetches: Any,
+    fetches: object,
     items: Iterable[Any] | AsyncIterable[Any],
 ) -> None:
     """Let *scope* have *items* from where *durable* begins."""
@@ -80,7 +80,7 @@ async def send_all(
         scope.close()
 
 
-async def draw_all(host: StreamHost, scope: StreamScope, items: Iterable[Any]) -> None:
+async def draw_all(host: StreamHost, scope: StreamScope, items: Iterable[object]) -> None:
     """Let the scope draw *items*, but for those that take long to convert; what goes wrong comes out in its place."""
     scope.note_source_task(asyncio.current_task())
     try:
@@ -126,7 +126,7 @@ class Joined(AsyncIterable[Any]):
 class _JoinedIterator(HoldingIterator):
     """The values of each of *sources*, and those that are there of an item which others still miss."""
 
-    def __init__(self, given: Mapping[Tensor, Any], durable: DurableStream | None) -> None:
+    def __init__(self, given: Mapping[Tensor, object], durable: DurableStream | None) -> None:
         self._sources = list(given)
         self._given = list(given.values())
         if durable is None:
@@ -173,7 +173,7 @@ class _JoinedIterator(HoldingIterator):
         await close_iterators([iterator for iterator, values in made if iterator is not values])
 
 
-def _positioned(source: Tensor, values: Any, durable: DurableStream) -> PositionedIterator:
+def _positioned(source: Tensor, values: object, durable: DurableStream) -> PositionedIterator:
     try:
         position = durable.position_of(source.op.name)
         return PositionedIterator(values, position, is_owned=values is not values_of(source.op))

@@ -92,7 +92,7 @@ def find_workers(host: StreamHost, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 async def open_spread_plan(
-    host: StreamHost, fetches: Any, options: SpreadOptions, trace: StreamTrace | None, first: Any
+    host: StreamHost, fetches: object, options: SpreadOptions, trace: StreamTrace | None, first: object
 ) -> StreamPlan:
     """The plan of a map over workers whose first item feeds *first*."""
     keys = tuple(checked_mapping(first))
@@ -127,7 +127,7 @@ class _Replicas:
         known, executors: the replicas, and what makes their steps, by worker.
     """
 
-    def __init__(self, host: StreamHost, fetches: Any, keys: Sequence[Any], options: SpreadOptions) -> None:
+    def __init__(self, host: StreamHost, fetches: object, keys: Sequence[object], options: SpreadOptions) -> None:
         assert host.workers is not None  # some of them have been named
         self.known: dict[str, ExecutorsAndKeys] = {}
         self.executors: dict[str, GeneralExecutor | PartitionedExecutor] = {}

@@ -141,7 +141,7 @@ def find_stream_nodes(graph: Graph, fetches: Sequence[Node], fed: frozenset[Node
     return StreamNodes(tuple(states), tuple(sources), tuple(reached))
 
 
-async def stream_nodes(host: StreamHost, fetches: Any, feed_keys: Sequence[Any] = ()) -> StreamNodes:
+async def stream_nodes(host: StreamHost, fetches: object, feed_keys: Sequence[object] = ()) -> StreamNodes:
     """``find_stream_nodes`` of a nest of fetches."""
     graph = host.graph
     mapper = FetchMapper(graph, fetches)
@@ -159,7 +159,7 @@ class StreamTrace(NamedTuple):
     collector: StepStatsCollector
 
 
-async def _kept(keep: Callable[[Any], Any], value: Any) -> Any:
+async def _kept(keep: Callable[[Any], Any], value: object) -> Any:
     """What *keep* makes of *value*; on a thread where that may be a large copy."""
     is_large = getattr(value, "nbytes", 0) > _LARGE_BYTES
     return await asyncio.to_thread(keep, value) if is_large else keep(value)
@@ -168,10 +168,10 @@ async def _kept(keep: Callable[[Any], Any], value: Any) -> Any:
 async def open_plan(
     host: StreamHost,
     admission: StreamAdmission,
-    fetches: Any,
+    fetches: object,
     trace: StreamTrace | None,
     durable: DurableStream | None,
-    first: Any,
+    first: object,
 ) -> StreamPlan:
     """The plan of a stream, let in by *admission*, whose first item feeds *first*."""
     keys = tuple(checked_mapping(first))
@@ -235,7 +235,7 @@ def _key_positions(mapper: FetchMapper, read: Node) -> list[int | None]:
     return [mapper.position_of(tensor) for tensor in read.inputs[1:]] if read.op == KEYED else [None]
 
 
-def _keyed_slot(slot: StateSlot, read: Node, key: int, time: Sequence[int | None], held: Any) -> KeyedSlot:
+def _keyed_slot(slot: StateSlot, read: Node, key: int, time: Sequence[int | None], held: object) -> KeyedSlot:
     if not (held is None or isinstance(held, Held)):
         raise DataLossError(f"the checkpoint has no keys of state {read.name!r}")
     return KeyedSlot(
@@ -251,7 +251,7 @@ def _keyed_slot(slot: StateSlot, read: Node, key: int, time: Sequence[int | None
     )
 
 
-def snapshot(feeds: Any) -> Any:
+def snapshot(feeds: object) -> Any:
     """*feeds* as they are now: whoever gave them may change the mapping as soon as it is read.
 
     What is no mapping, or cannot be read, is given back as it is: the error is that of its item.
@@ -282,7 +282,7 @@ def _is_small(shape: TensorShape) -> bool:
     return size is not None and size <= MAX_ITEMS
 
 
-def has_large(feeds: Any) -> bool:
+def has_large(feeds: object) -> bool:
     """Whether some of *feeds*, a dict, may take long to convert."""
     if type(feeds) is dict:
         for value in feeds.values():
@@ -302,13 +302,13 @@ def large_items(graph: Graph, feeds: Any) -> Callable[[Any], bool] | None:
     tensors = {key: fed_tensor(graph, key) for key in feeds}
     keys = [(key, tensor.dtype.base_dtype) for key, tensor in tensors.items() if _is_converted(tensor)]
 
-    def is_large_item(item: Any) -> bool:
+    def is_large_item(item: object) -> bool:
         return isinstance(item, dict) and any(takes_long_to_detach(item.get(key), dtype) for key, dtype in keys)
 
     return is_large_item
 
 
-async def with_large_converted(host: StreamHost, feeds: Mapping[Any, Any]) -> Mapping[Any, Any]:
+async def with_large_converted(host: StreamHost, feeds: Mapping[Any, object]) -> Mapping[Any, Any]:
     """*feeds*, in which what is large has been converted in slices; what cannot be is left for its item to tell."""
     converted = dict(feeds)
     for key, value in feeds.items():
@@ -320,13 +320,13 @@ async def with_large_converted(host: StreamHost, feeds: Mapping[Any, Any]) -> Ma
     return converted
 
 
-def checked_mapping(feeds: Any) -> Mapping[Any, Any]:
+def checked_mapping(feeds: object) -> Mapping[Any, Any]:
     if not isinstance(feeds, Mapping):
         raise InvalidTypeError(f"an item is a mapping of tensors to values, not {type(feeds).__name__} {feeds!r}")
     return feeds
 
 
-def converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
+def converter(keys: tuple[object, ...], prepared: ExecutorsAndKeys) -> Callable[[Any], list[Any]]:
     """A function from what was sent to the values of *keys* as they travel along edges.
 
     Who sent them may change them afterwards: an item is under way for longer than the call that sends it.
@@ -359,11 +359,11 @@ def converter(keys: tuple[Any, ...], prepared: ExecutorsAndKeys) -> Callable[[An
     return convert_all
 
 
-def letter_maker(graph: Graph, keys: Iterable[Any]) -> Callable[[Any, Any], Any]:
+def letter_maker(graph: Graph, keys: Iterable[object]) -> Callable[[Any, Any], Any]:
     """Makes what is told of an item of what was sent, and of its values for *keys*, or why there are none."""
     names = [fed_tensor(graph, key).name for key in keys]
 
-    def make(sent: Any, values: Any) -> Any:
+    def make(sent: object, values: object) -> Any:
         if isinstance(values, list):
             return dict(zip(names, values, strict=True))
         if not isinstance(sent, Mapping):
@@ -373,9 +373,9 @@ def letter_maker(graph: Graph, keys: Iterable[Any]) -> Callable[[Any, Any], Any]
     return make
 
 
-def _shown(keys: Iterable[Any]) -> str:
+def _shown(keys: Iterable[object]) -> str:
     return ", ".join(sorted(map(_shown_key, keys))) or "none"
 
 
-def _shown_key(key: Any) -> str:
+def _shown_key(key: object) -> str:
     return f"the tensor {key.name!r}" if isinstance(key, Tensor) else repr(key)

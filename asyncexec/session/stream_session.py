@@ -53,7 +53,7 @@ class _Handle:
     def __init__(
         self,
         host: StreamHost,
-        fetches: Any,
+        fetches: object,
         window: int,
         ordered: bool,
         on_error: OnError,
@@ -340,7 +340,7 @@ class StreamMap(_Handle, Generic[V_co]):
     def __init__(
         self,
         host: StreamHost,
-        fetches: Any,
+        fetches: object,
         items: Iterable[Any] | AsyncIterable[Any],
         window: int,
         ordered: bool,

@@ -52,7 +52,7 @@ def fetches_of(told: Any) -> Any:
     return (list if kind == "list" else tuple)(fetches_of(part) for part in parts)
 
 
-async def check_run(journal: RunJournal, told: Mapping[str, Any], feeds: Mapping[str, Any]) -> None:
+async def check_run(journal: RunJournal, told: Mapping[str, Any], feeds: Mapping[str, object]) -> None:
     """Raise FailedPreconditionError unless the run of *journal* was begun with what is *told*, and *feeds*."""
     before = journal.told
     assert before is not None  # it has begun

@@ -100,7 +100,7 @@ def _key(tensor: Tensor) -> tuple[Node, int]:
     return tensor.op, tensor.index
 
 
-def _fed_value(tensor: Tensor, value: Any) -> Any:
+def _fed_value(tensor: Tensor, value: object) -> Any:
     dtype = tensor.dtype
     if dtype.is_opaque or dtype is string:
         return value

@@ -35,7 +35,7 @@ class Program:
     fetches: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str, feeds: Mapping[str, Any], *fetches: str) -> Self:
+    def parse(cls, text: str, feeds: Mapping[str, object], *fetches: str) -> Self:
         """A Program whose graph is written as of ``asyncexec.graph.graph_text``."""
         return cls(parse_graph_text(text), feeds, fetches)
 

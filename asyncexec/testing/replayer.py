@@ -77,15 +77,15 @@ class Replayer(StepStatsCollector):
     def kernel_of(self, node: Node) -> Callable[..., Coroutine[Any, Any, Any]]:
         """What gives the outputs of *node*."""
 
-        def play(*inputs: Any) -> Coroutine[Any, Any, Any]:
+        def play(*inputs: object) -> Coroutine[Any, Any, Any]:
             return self._play(node, self._where, inputs)
 
         return play
 
-    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[Any]) -> None:
+    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[object]) -> None:
         self._where = tuple(where)  # whose kernel is called now
 
-    def record(self, *args: Any, **kwargs: Any) -> None:
+    def record(self, *args: object, **kwargs: object) -> None:
         """Nothing: there is a record."""
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Replayer(StepStatsCollector):
             if place not in self._waiting:
                 self._miss(call)
 
-    async def _play(self, node: Node, where: Where, inputs: Sequence[Any]) -> Any:
+    async def _play(self, node: Node, where: Where, inputs: Sequence[object]) -> Any:
         place = self._places.get((node.name, where))
         if place is None:
             return await self._wait_for_end(node, where)
@@ -128,7 +128,7 @@ class Replayer(StepStatsCollector):
             hint="replay(path, graph=graph, call=[...]) calls ops that are new",
         )
 
-    def _compare(self, call: RecordedCall, inputs: Sequence[Any]) -> None:
+    def _compare(self, call: RecordedCall, inputs: Sequence[object]) -> None:
         if call.inputs and not any(isinstance(value, Opaque) for value in inputs):
             digest = digest_of_inputs(inputs)
             if digest and digest != call.inputs:

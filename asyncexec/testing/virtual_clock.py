@@ -68,7 +68,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._end_executor_call)
         return future
 
-    async def shutdown_default_executor(self, *timeout: Any, **timeout_by_name: Any) -> None:
+    async def shutdown_default_executor(self, *timeout: object, **timeout_by_name: object) -> None:
         """Join the threads of ``run_in_executor``; since Python 3.12 there is a timeout, and the clock stands still."""
         self._executor_calls += 1
         try:
@@ -107,13 +107,13 @@ class _JumpingSelector(selectors.BaseSelector):
             self._loop._jump(timeout)
         return events
 
-    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+    def register(self, fileobj: FileDescriptorLike, events: int, data: object = None) -> selectors.SelectorKey:
         return self._selector.register(fileobj, events, data)
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
         return self._selector.unregister(fileobj)
 
-    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+    def modify(self, fileobj: FileDescriptorLike, events: int, data: object = None) -> selectors.SelectorKey:
         return self._selector.modify(fileobj, events, data)
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:

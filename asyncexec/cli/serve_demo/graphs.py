@@ -145,6 +145,6 @@ def sensors() -> ModelSource:
     return ax.service.ModelSource(graph, outputs=outputs, config=_sampled([{"message": each} for each in messages]))
 
 
-def _sampled(samples: Sequence[Any]) -> dict[str, Any]:
+def _sampled(samples: Sequence[object]) -> dict[str, Any]:
     """The part of a configuration that says what the form of the live page begins with."""
     return {"parameters": {"sample": {"string_value": json.dumps(samples)}}}

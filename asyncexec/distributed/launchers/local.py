@@ -42,7 +42,7 @@ class LocalLauncher:
     """
 
     def __init__(
-        self, job: str, num_workers: int, worker: Mapping[str, Any], *, start_timeout_s: float, grace_s: float
+        self, job: str, num_workers: int, worker: Mapping[str, object], *, start_timeout_s: float, grace_s: float
     ) -> None:
         self._job = job
         self._worker = worker
@@ -116,7 +116,7 @@ class _LocalWorker:
         self._process: LocalProcess | None = None
         self._is_over = False
 
-    def prepare(self, program: Mapping[str, Any], orders: Orders) -> None:
+    def prepare(self, program: Mapping[str, object], orders: Orders) -> None:
         """Take what each process of it is told."""
         self._program = program
         self._orders = orders

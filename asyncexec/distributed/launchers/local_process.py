@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import spawn
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from asyncexec.distributed.launchers.local_main import Orders
 
@@ -64,7 +64,7 @@ class LocalProcess:
 
     def __init__(
         self,
-        program: Mapping[str, Any],
+        program: Mapping[str, object],
         orders: Orders,
         on_listening: Callable[[str], None],
         on_end: Callable[[Ending], None],

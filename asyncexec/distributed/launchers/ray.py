@@ -59,11 +59,11 @@ class RayLauncher:
         self,
         job: str,
         num_workers: int,
-        worker: Mapping[str, Any],
+        worker: Mapping[str, object],
         *,
         resources: Mapping[str, float],
         strategy: str,
-        runtime_env: Mapping[str, Any] | None,
+        runtime_env: Mapping[str, object] | None,
         max_restarts: int,
         start_timeout_s: float,
     ) -> None:

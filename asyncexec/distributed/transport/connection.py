@@ -149,7 +149,7 @@ class Connection:
         if self._flush_handle is None:
             self._schedule_flush()
 
-    def send_tensor(self, step_id: int, key: str, value: Any, is_dead: bool = False) -> None:
+    def send_tensor(self, step_id: int, key: str, value: object, is_dead: bool = False) -> None:
         """Send a tensor.  A large array goes out of its own memory: nobody may change it any more.
 
         A large tensor may arrive later than what is sent after it.  Of a dead one, no value is sent.

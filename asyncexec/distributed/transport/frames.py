@@ -187,7 +187,7 @@ class FrameReader:
         else:
             self._give(head, value)
 
-    def _give(self, head: TensorHead, value: Any) -> None:
+    def _give(self, head: TensorHead, value: object) -> None:
         self.num_tensors += 1
         self.num_tensor_bytes += head.num_bytes
         self._receiver.on_tensor(head.step_id, head.key, value, head.is_dead)

@@ -130,7 +130,7 @@ def short_check(node: Node) -> ShortCheck | None:
     return None
 
 
-def _are_few(inputs: Sequence[Any]) -> bool:
+def _are_few(inputs: Sequence[object]) -> bool:
     return max([getattr(value, "nbytes", _SHORT_BYTES + 1) for value in inputs]) <= _SHORT_BYTES
 
 
@@ -144,7 +144,7 @@ def first_cost_ns(node: Node, inputs: Sequence[Any], num_bytes: int) -> float:
     return moved * rate + num_texts * _NS_PER_TEXT + blas_work(node, inputs) * _NS_PER_PRODUCT
 
 
-def _has_objects(value: Any) -> bool:
+def _has_objects(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.hasobject
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,7 @@ SCALAR_TYPES: Final = frozenset(np.sctypeDict.values())
 _ALLOCATOR: Final = "outputs"
 
 
-def sizes_of(node: Node, outputs: Any, is_tuple: bool) -> Sizes:
+def sizes_of(node: Node, outputs: object, is_tuple: bool) -> Sizes:
     """The sizes of *outputs*, as the kernel of *node* gives them: a tuple of them, or the only one.
 
     They may not be what the op promises: whoever takes them looks at that.
@@ -51,7 +51,7 @@ def sizes_of_constant(node: Node) -> Sizes:
     return () if dims is None or None in dims else (tuple(size or 0 for size in dims),)
 
 
-def _size(tensor: Tensor, value: Any) -> Size:
+def _size(tensor: Tensor, value: object) -> Size:
     if isinstance(value, np.ndarray):
         shape: tuple[int, ...] = value.shape
         return shape

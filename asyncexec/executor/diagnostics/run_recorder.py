@@ -117,11 +117,11 @@ class RunRecorder(StepStatsCollector):
     def is_trace(self) -> bool:
         return self._traces
 
-    def note_feeds(self, feeds: Sequence[Tensor], values: Sequence[Any]) -> None:
+    def note_feeds(self, feeds: Sequence[Tensor], values: Sequence[object]) -> None:
         self.feeds = {tensor.name: value for tensor, value in zip(feeds, values, strict=True)}
         self._count(values)
 
-    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[Any]) -> None:
+    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[object]) -> None:
         if self._is_wanted(item.node):
             key = item.node.name, tuple(where)
             call = self._open[key] = RecordedCall(*self._about(item, key[1]), self.elapsed_s)
@@ -168,14 +168,14 @@ class RunRecorder(StepStatsCollector):
     def _about(self, item: Executed, where: Where) -> tuple[str, str, Where]:
         return item.node.name, item.node.op, where
 
-    def _count(self, values: Sequence[Any]) -> None:
+    def _count(self, values: Sequence[object]) -> None:
         self._num_bytes += sum(_num_bytes(value) for value in values)
         if self.has_too_much:
             self.ended.clear()
             self.feeds = {}
 
 
-def digest_of_inputs(inputs: Sequence[Any]) -> str:
+def digest_of_inputs(inputs: Sequence[object]) -> str:
     """The digest of what a call is given; "" where that is large, or has no content."""
     if has_more_than(inputs, _MAX_HASHED):
         return ""
@@ -184,7 +184,7 @@ def digest_of_inputs(inputs: Sequence[Any]) -> str:
     return ""
 
 
-def _num_bytes(value: Any) -> int:
+def _num_bytes(value: object) -> int:
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, np.ndarray) and value.dtype.hasobject:

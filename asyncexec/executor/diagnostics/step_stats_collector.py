@@ -8,7 +8,7 @@ import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from asyncexec.executor.diagnostics.output_sizes import (
     SCALAR,
@@ -70,10 +70,10 @@ class StepStatsCollector:
         """Whether it gathers StepStats, those of steps that run inside of this one, too."""
         return True
 
-    def note_feeds(self, feeds: Sequence[Tensor], values: Sequence[Any]) -> None:
+    def note_feeds(self, feeds: Sequence[Tensor], values: Sequence[object]) -> None:
         """The step begins, with *values* of *feeds*."""
 
-    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[Any]) -> None:
+    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[object]) -> None:
         """*item* is going to be called with *inputs* in the iterations *where*: as a task, or on a worker thread."""
 
     def record(
@@ -84,7 +84,7 @@ class StepStatsCollector:
         end_ns: int,
         thread_id: int = 0,
         error: BaseException | None = None,
-        outputs: Any = NOT_KNOWN,
+        outputs: object = NOT_KNOWN,
         sizes: Sizes = (),
         where: Sequence[str] = (),
     ) -> None:

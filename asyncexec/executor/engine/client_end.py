@@ -55,7 +55,7 @@ class ClientEnd:
         self,
         keys: ClientKeys,
         sent_again: frozenset[str],
-        feeds: Sequence[Any] | None,
+        feeds: Sequence[object] | None,
         rendezvous: RendezvousInterface,
         scope: StepScope,
     ) -> None:
@@ -71,7 +71,7 @@ class ClientEnd:
             if isinstance(key, str):
                 self._receive(position, key)
 
-    def send_feed(self, index: int, value: Any) -> None:
+    def send_feed(self, index: int, value: object) -> None:
         """Send the value of one feed, if anybody takes it."""
         key = self._keys.feeds[index]
         if key is not None:

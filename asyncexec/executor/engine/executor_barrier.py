@@ -150,7 +150,7 @@ class PartitionedExecutor:
 
     def start(
         self,
-        feeds: Sequence[Any] | None,
+        feeds: Sequence[object] | None,
         collector: StepStatsCollector | None = None,
         *,
         journaled: JournaledStep | None = None,
@@ -160,7 +160,7 @@ class PartitionedExecutor:
         return self.start_with(self._make_args(collector), feeds, journaled)
 
     def start_with(
-        self, args: ExecutorArgs, feeds: Sequence[Any] | None = (), journaled: JournaledStep | None = None
+        self, args: ExecutorArgs, feeds: Sequence[object] | None = (), journaled: JournaledStep | None = None
     ) -> ExecutorBarrier:
         """A step whose partitions are given *args*, and *journaled* in a run with a journal; nothing has run yet."""
         context = None
@@ -259,7 +259,7 @@ class ExecutorBarrier(StepScope):
             return True
         return self._plan.is_open and any(state.waiting_recvs() for state in self._states)
 
-    def deliver_feed(self, index: int, value: Any) -> None:
+    def deliver_feed(self, index: int, value: object) -> None:
         if self.client is not None and self._args.rendezvous.error is None:  # else the step has failed, or is about to
             self.client.send_feed(index, value)
         for state, part in zip(self._states, self._plan.partitions, strict=True):

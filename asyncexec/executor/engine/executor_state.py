@@ -83,7 +83,7 @@ class ExecutorState(TransferScope):
         plan: ExecutionPlan,
         pool: WorkerPool,
         slice_ns: int,
-        feeds: Sequence[Any] | None,
+        feeds: Sequence[object] | None,
         observer: StepObserver | None,
         ready: TaggedQueue,
     ) -> None:
@@ -116,7 +116,7 @@ class ExecutorState(TransferScope):
     def is_waiting(self) -> bool:
         return bool(self._num_tasks or self._jobs)
 
-    def deliver_feed(self, index: int, value: Any) -> None:
+    def deliver_feed(self, index: int, value: object) -> None:
         self._note_large(value)
         if self._failure is None:
             try:
@@ -225,13 +225,13 @@ class ExecutorState(TransferScope):
                 self._stats.update_inline(item.id, elapsed, inputs, outputs)
         self._note_ended(item, start, entry[1], outputs=outputs)
 
-    def _note_slow(self, item: NodeItem, elapsed_ns: int, inputs: Sequence[Any], outputs: Any) -> list[int]:
+    def _note_slow(self, item: NodeItem, elapsed_ns: int, inputs: Sequence[object], outputs: object) -> list[int]:
         """Take a slow call into account; the places from now on: what follows on something large is slow, too."""
         self._stats.update_inline(item.id, elapsed_ns, inputs, outputs)
         self._note_large(outputs)
         return self._places
 
-    def _received(self, recv: NodeItem, scheduled: int, value: Any) -> Any:
+    def _received(self, recv: NodeItem, scheduled: int, value: object) -> Any:
         self._note_large(value)
         return super()._received(recv, scheduled, value)
 
@@ -341,7 +341,7 @@ class ExecutorState(TransferScope):
         self._note_large(outcomes[last].result)
         self._finish(entry, calls[last].item, outcomes[last].result, outcomes[last].error)
 
-    def _finish(self, entry: TaggedNode, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
+    def _finish(self, entry: TaggedNode, item: NodeItem, outputs: object, error: BaseException | None) -> None:
         """Take what a kernel that ran elsewhere gave; after a failure, nothing more is propagated."""
         if self._failure is None:
             if error is None:
@@ -401,6 +401,6 @@ class ExecutorState(TransferScope):
         self._num_tasks = 0
 
 
-def explained(raised: BaseException, item: NodeItem, inputs: Sequence[Any]) -> BaseException:
+def explained(raised: BaseException, item: NodeItem, inputs: Sequence[object]) -> BaseException:
     """What *item*'s kernel raised, or the error that says why it did."""
     return explained_by(raised, item.check, inputs)

@@ -72,7 +72,7 @@ class GeneralExecutor:
 
     def start(
         self,
-        feeds: Sequence[Any] | None,
+        feeds: Sequence[object] | None,
         observer: StepObserver | None = None,
         args: ExecutorArgs | None = None,
         context: Context | None = None,
@@ -102,7 +102,7 @@ class GeneralExecutor:
             state.be_careful()
         return state
 
-    def _start_journaled(self, step: JournaledStep, given: tuple[Any, ...]) -> PartOfStep:
+    def _start_journaled(self, step: JournaledStep, given: tuple[object, ...]) -> PartOfStep:
         if self._journaled is None:
             self._journaled = _journaled_state.journaled_items(self.view)
         state: Any = _journaled_state.JournaledState(self, *given)

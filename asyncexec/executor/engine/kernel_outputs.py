@@ -10,12 +10,12 @@ from asyncexec.framework.errors import InternalError
 from asyncexec.graph.node import Node
 
 
-def checked_outputs(item: NodeItem, outputs: Any) -> Sequence[Any]:
+def checked_outputs(item: NodeItem, outputs: object) -> Sequence[Any]:
     """*outputs*, if they are as many as the op has (None will do for none); InternalError otherwise."""
     return checked_results(item.node, item.num_outputs, outputs)
 
 
-def checked_results(node: Node, wanted: int, outputs: Any) -> Sequence[Any]:
+def checked_results(node: Node, wanted: int, outputs: object) -> Sequence[Any]:
     """*outputs* of *node*'s kernel, if they are so many (None will do for none); InternalError otherwise."""
     if outputs is None and not wanted:
         return ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from asyncexec.compilation.graph_view import CONTROL, COUNT, FETCH, NOTHING, SOLE, NodeItem
 from asyncexec.executor.diagnostics.kernel_stats import CAREFUL, PASSIVE, TRANSFER, num_bytes
@@ -132,7 +131,7 @@ class PartOfStep(ExecutorState):
         self._propagator.reset()
         return True
 
-    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
+    def restart(self, feeds: Sequence[object] | None, waiter: Waiter) -> None:
         self._waiter = waiter
         if feeds and self._stats.have_grown(feeds):
             self.be_careful()

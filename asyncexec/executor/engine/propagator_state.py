@@ -57,7 +57,7 @@ class PropagatorState(Cascade):
             frame.iterations[0] = self._root  # so that child frames are found; a cycle, until close()
         self._fetches = self._root, self._view.fetch_slots.start
 
-    def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
+    def activate_roots(self, feeds: Sequence[object] | None, ready: TaggedQueue) -> None:
         view, root = self._view, self._root
         for item in view.roots:
             if item.action:
@@ -73,7 +73,7 @@ class PropagatorState(Cascade):
         if self._entered:
             self._end_entered(ready)
 
-    def deliver_feed(self, index: int, value: Any, ready: TaggedQueue) -> None:
+    def deliver_feed(self, index: int, value: object, ready: TaggedQueue) -> None:
         self.work.append((value, self._view.feed_routes[index], self._root))
         self._cascade(ready)
         self._end_entered(ready)
@@ -87,13 +87,13 @@ class PropagatorState(Cascade):
     def take_ahead(self, tagged: TaggedNode, item: NodeItem) -> list[Any]:
         return take_inputs(tagged[1].inputs, item)
 
-    def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[Any]) -> None:
+    def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[object]) -> None:
         slots = tagged[1].inputs
         for slot, value in enumerate(inputs, item.input_start):
             if value is not NOTHING:
                 slots[slot] = value
 
-    def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue) -> None:
+    def propagate_outputs(self, tagged: TaggedNode, outputs: object, ready: TaggedQueue) -> None:
         item, iteration, _ = tagged
         if item.role or item.returns_tuple:
             self._activate(item, outputs, iteration, ready)
@@ -178,7 +178,7 @@ class PropagatorState(Cascade):
         """Those of all frames that have any."""
         return self._root.frame.task_groups_within()
 
-    def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:
+    def _enter(self, item: NodeItem, value: object, iteration: IterationState, ready: TaggedQueue) -> None:
         index = self._view.child_frames[item.id]
         frame = iteration.child_frame(index, self._view.frames[index])
         routes = item.routes[0]
@@ -191,7 +191,9 @@ class PropagatorState(Cascade):
         frame.num_pending_inputs -= 1
         self._entered.append(frame)
 
-    def _into_iteration(self, value: Any, routes: Sequence[Route], target: IterationState, ready: TaggedQueue) -> None:
+    def _into_iteration(
+        self, value: object, routes: Sequence[Route], target: IterationState, ready: TaggedQueue
+    ) -> None:
         """Deliver what an Enter brings."""
         if value is not DEAD:
             self.work.append((value, routes, target))
@@ -205,7 +207,7 @@ class PropagatorState(Cascade):
             else:
                 self.work.append((DEAD, (route,), target))
 
-    def _next_iteration(self, item: NodeItem, value: Any, frame: FrameState, ready: TaggedQueue) -> None:
+    def _next_iteration(self, item: NodeItem, value: object, frame: FrameState, ready: TaggedQueue) -> None:
         """*value* is for an iteration that has not begun."""
         frame.next_iter_roots.append((item, value))
         if len(frame.iterations) < frame.info.parallel_iterations:

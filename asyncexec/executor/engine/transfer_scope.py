@@ -55,7 +55,7 @@ class TransferScope(StepScope):
         start: int,
         iteration: IterationState | None = None,
         *,
-        outputs: Any = NOT_KNOWN,
+        outputs: object = NOT_KNOWN,
         error: BaseException | None = None,
     ) -> None:
         """Tell the observer, if there is one, of an execution of *item* that began at *start* and has ended now."""
@@ -106,7 +106,7 @@ class TransferScope(StepScope):
             lambda error, found: self._on_received(entry, item, now, error, found),
         )
 
-    def receive(self, recv: NodeItem, now: int, value: Any) -> None:
+    def receive(self, recv: NodeItem, now: int, value: object) -> None:
         """Let a Recv that waits outside of all loops have its value, or DEAD."""
         propagator = self._propagator
         propagator.propagate_outputs(propagator.root_entry(recv), self._received(recv, now, value), self.ready)
@@ -124,7 +124,7 @@ class TransferScope(StepScope):
                 error = wrong
         self._finish(entry, item, outputs, error)
 
-    def _received(self, recv: NodeItem, scheduled: int, value: Any) -> Any:
+    def _received(self, recv: NodeItem, scheduled: int, value: object) -> Any:
         """*value*, checked and recorded where that is wanted."""
         if value is not DEAD:
             if recv.finish is not None:

@@ -42,12 +42,12 @@ class CutStream(StreamIntake):
         self._free_until = cuts.free_until
         cuts.on_cut = self._wake_for_cut
 
-    def note(self, position: Any) -> None:
+    def note(self, position: object) -> None:
         """Take note of the *position* of the sources behind the next item that is sent."""
         if self.cuts is not None:
             self._notes.append(position)
 
-    def _take_note(self, position: Any) -> None:
+    def _take_note(self, position: object) -> None:
         assert self.cuts is not None  # else there are no notes
         self.cuts.position = position
 

@@ -131,7 +131,7 @@ class KeyTable:
         self._go_on()
         return StateCell(snapshot)
 
-    def tell(self, visit: Visit, key: Any, time: Any) -> None:
+    def tell(self, visit: Visit, key: object, time: Any) -> None:
         """Take the *key* of an item, and its *time*, if it has one.
 
         Raises:
@@ -225,7 +225,7 @@ class KeyTable:
         """Whether a key whose last item was at *touched* is forgotten at *now*."""
         return self.slot.expiry is not None and touched + self.slot.expiry <= now
 
-    def _enqueue(self, touched: float, key: Any) -> None:
+    def _enqueue(self, touched: float, key: object) -> None:
         if self.slot.expiry is not None:
             self._number += 1
             heappush(self._queue, _Queued(touched, self._number, key))
@@ -245,7 +245,7 @@ class KeyTable:
             else:
                 self._enqueue(entry.touched, key)
 
-    def _keep_for_snapshots(self, number: int, key: Any, entry: _Entry | None) -> None:
+    def _keep_for_snapshots(self, number: int, key: object, entry: _Entry | None) -> None:
         for snapshot in self._snapshots:
             snapshot.keep(number, key, entry)
 

@@ -91,7 +91,7 @@ class StreamIntake(SpreadDriver):
             raise _used_elsewhere(self._loop)
         self._thread_id = get_ident()
 
-    def try_send(self, feeds: Any) -> bool:
+    def try_send(self, feeds: object) -> bool:
         """``send``, if nobody has to wait; whether that is so."""
         self.check_loop()
         senders, window = self._senders, self.window
@@ -108,7 +108,7 @@ class StreamIntake(SpreadDriver):
             self._schedule()
         return True
 
-    async def send(self, feeds: Any) -> None:
+    async def send(self, feeds: object) -> None:
         """Let *feeds* be the next item; waits while the window is full.
 
         Raises:
@@ -125,7 +125,7 @@ class StreamIntake(SpreadDriver):
         self._let_in()
         self._schedule()
 
-    def _taken(self, feeds: Any) -> list[Any] | BaseException:
+    def _taken(self, feeds: object) -> list[Any] | BaseException:
         """The values of *feeds*, which their giver may change from now on; or what is wrong with them."""
         plan = self._plan
         assert plan is not None  # who sends opens it
@@ -203,13 +203,13 @@ class StreamIntake(SpreadDriver):
         for _ in range(min(senders.waiting, window.size - window.occupied - senders.num_waking)):
             senders.wake_one()
 
-    def draw_from(self, source: Iterator[Any]) -> None:
+    def draw_from(self, source: Iterator[object]) -> None:
         """Let the next items be those of *source*, drawn as there is room for them; the stream is closed at its end."""
         self._check_open()
         self._source = source
         self._schedule()
 
-    async def draw_until(self, is_large: Callable[[Any], bool], source: Iterator[Any]) -> Any:
+    async def draw_until(self, is_large: Callable[[Any], bool], source: Iterator[object]) -> Any:
         """``draw_from``, until an item is drawn of which *is_large* is true: that is what this gives, and not sent."""
         self._is_large = is_large
         self._found_large = self._loop.create_future()
@@ -233,7 +233,7 @@ class StreamIntake(SpreadDriver):
             self._keep(task)
             self._source_task = SourceTask(task, self._source_name, self._options.source_grace_s, self._abandon_ending)
 
-    async def _open(self, feeds: Any) -> None:
+    async def _open(self, feeds: object) -> None:
         self._check_open()
         self._is_opening = True
         try:
@@ -289,7 +289,7 @@ class StreamIntake(SpreadDriver):
             self.close(error)
         return False
 
-    def _set_aside(self, feeds: Any) -> None:
+    def _set_aside(self, feeds: object) -> None:
         """Give *feeds* to who converts large items, and draw no more until it has."""
         self._source = None
         found = self._found_large

@@ -44,7 +44,7 @@ class StateCell:
 
     __slots__ = ("heir", "reader", "value")
 
-    def __init__(self, value: Any = NOTHING) -> None:
+    def __init__(self, value: object = NOTHING) -> None:
         self.value: Any = value
         self.reader: tuple[StreamItem, int] | None = None  # the item that waits for it, and the feed it is for
         self.heir: StateCell | None = None
@@ -53,7 +53,7 @@ class StateCell:
         """What a checkpoint here has."""
         return self
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: object) -> None:
         """Set the value, unless it is there; whoever waits for it goes on."""
         cell: StateCell | None = self
         while cell is not None and cell.value is NOTHING:
@@ -174,7 +174,7 @@ class StreamItem(FailureKeeper):
         if len(active) == 1:  # else the scope is going to look at the others anyway
             self._schedule()
 
-    def receive(self, feed: int, value: Any) -> None:
+    def receive(self, feed: int, value: object) -> None:
         """Take the value of a state that was waited for."""
         self.num_awaited -= 1
         if self.step is not None:
@@ -197,7 +197,7 @@ class StreamItem(FailureKeeper):
         self.failed.append(item)
         return True
 
-    def hand_on(self, slots: Sequence[StateSlot], values: Sequence[Any]) -> None:
+    def hand_on(self, slots: Sequence[StateSlot], values: Sequence[object]) -> None:
         """Let the next item have what this one has written by now, in *values*, the fetches of its step."""
         for slot, cell in zip(slots, self.written, strict=True):
             value = values[slot.fetch]

@@ -104,7 +104,7 @@ class StreamWindow(Generic[Item]):
         """Whether there are no results any more, and none will come."""
         return self.is_closed and not self.results and self.is_idle
 
-    def put(self, values: Any) -> None:
+    def put(self, values: object) -> None:
         """Take what was sent; who has not waited for room makes the window hold more than its size."""
         self.occupied += 1
         self.inbox.append(values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncexec.executor.diagnostics.step_observer import StepObserver
 from asyncexec.executor.engine.general_executor import GeneralExecutor
@@ -45,7 +45,7 @@ class HostExecutor(GeneralExecutor):
 
     def start(
         self,
-        feeds: Sequence[Any] | None,
+        feeds: Sequence[object] | None,
         observer: StepObserver | None = None,
         args: ExecutorArgs | None = None,
         context: Context | None = None,

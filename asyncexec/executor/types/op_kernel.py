@@ -114,7 +114,7 @@ class OpKernel:
         is_dead = any(value is DEAD for value in values) or any(results[each] is DEAD for each in node.control_inputs)
         return None if is_dead else values
 
-    async def _run(self, args: ExecutorArgs, inputs: Sequence[Any] | None) -> Any:
+    async def _run(self, args: ExecutorArgs, inputs: Sequence[object] | None) -> Any:
         now_ns = self._pace.holds.clock.now_ns
         start = now_ns()
         if self._bound.transfer is not None:
@@ -127,7 +127,7 @@ class OpKernel:
             args.stats_collector.record(self, start, start, now_ns(), outputs=result)
         return result
 
-    async def _compute(self, args: ExecutorArgs, inputs: Sequence[Any]) -> Sequence[Any]:
+    async def _compute(self, args: ExecutorArgs, inputs: Sequence[object]) -> Sequence[Any]:
         node, bound = self.node, self._bound
         pool = args.runner or self._pool
         if bound.kind is KernelKind.ASYNC:
@@ -148,7 +148,7 @@ class OpKernel:
             return checked_results(node, len(node.outputs), outputs)
         return (outputs,)
 
-    def _is_expensive(self, inputs: Sequence[Any]) -> bool:
+    def _is_expensive(self, inputs: Sequence[object]) -> bool:
         if self._bound.is_expensive is not None:
             return self._bound.is_expensive
         return num_bytes(inputs) > (SMALL_SIZE if self._bound.kind is KernelKind.EXPENSIVE else LARGE_SIZE)

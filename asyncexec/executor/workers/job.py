@@ -58,7 +58,7 @@ class Call(CancellableCall):
     __slots__ = ("args", "context", "function", "is_cheap", "name")
 
     def __init__(
-        self, function: Callable[..., Any], args: Sequence[Any] = (), name: str = "", *, is_cheap: bool = False
+        self, function: Callable[..., Any], args: Sequence[object] = (), name: str = "", *, is_cheap: bool = False
     ) -> None:
         super().__init__(call_around.get())
         self.context: contextvars.Context = contextvars.copy_context()
@@ -67,7 +67,7 @@ class Call(CancellableCall):
         self.name: str = name
         self.is_cheap: bool = is_cheap
 
-    def receive(self, result: Any) -> bool:
+    def receive(self, result: object) -> bool:
         """Take the *result* of the call before; False where this call is not to be made with it."""
         self.args = (result,)
         return True

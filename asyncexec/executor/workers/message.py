@@ -38,7 +38,7 @@ def open_segment(name: str, size: int = 0) -> SharedMemory:
     return SharedMemory(name, create=size > 0, size=size)
 
 
-def pack(values: Any, segment_name: str) -> tuple[Message, SharedMemory | None]:
+def pack(values: object, segment_name: str) -> tuple[Message, SharedMemory | None]:
     """A message of *values*, and the segment of that name if needed; the caller closes it, and someone unlinks it.
 
     Raises:

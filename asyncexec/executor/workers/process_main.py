@@ -81,7 +81,7 @@ def _called(
         ) from error
 
 
-def _packed(values: Any, segment_name: str) -> Message:
+def _packed(values: object, segment_name: str) -> Message:
     message, segment = pack(values, segment_name)
     if segment is not None:
         _open_segments.append(segment)

@@ -60,7 +60,7 @@ class ProcessPool:
         self._threads.drop_loop()
 
     async def call(
-        self, function: FunctionReference, args: Sequence[Any], kwargs: Mapping[str, Any], name: str = ""
+        self, function: FunctionReference, args: Sequence[object], kwargs: Mapping[str, object], name: str = ""
     ) -> Any:
         """The result of *function* in a process.
 
@@ -74,7 +74,9 @@ class ProcessPool:
         lease = _Lease()
         return await self._calls.call(self._make, (lease, function, args, kwargs), name=name, interrupt=lease.kill)
 
-    def _make(self, lease: _Lease, function: FunctionReference, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _make(
+        self, lease: _Lease, function: FunctionReference, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> Any:
         process = self._take()
         lease.begin(process)
         try:
@@ -144,7 +146,7 @@ class _WorkerProcess:
         )
         self.is_killed = False
 
-    def call(self, function: FunctionReference, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, function: FunctionReference, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
         name = f"asyncexec-{os.getpid():x}-{secrets.token_hex(4)}"
         inputs, segment = _packed((tuple(args), dict(kwargs)), name + "-in")
         try:
@@ -204,7 +206,7 @@ def _interrupts_blocked() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _packed(values: Any, segment_name: str) -> tuple[Message, SharedMemory | None]:
+def _packed(values: object, segment_name: str) -> tuple[Message, SharedMemory | None]:
     try:
         return pack(values, segment_name)
     except OSError:  # no room for a segment

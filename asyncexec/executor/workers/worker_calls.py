@@ -31,7 +31,7 @@ class WorkerCalls:
     async def call(
         self,
         function: Callable[..., Any],
-        args: Sequence[Any] = (),
+        args: Sequence[object] = (),
         name: str = "",
         *,
         timeout_s: float | None = None,

@@ -90,7 +90,7 @@ class NodeCall(Call):
         self.size: int = size
         self.received: Sizes | None = () if is_observed else None
 
-    def receive(self, result: Any) -> bool:
+    def receive(self, result: object) -> bool:
         """Take the outputs of the node before; False if one of them is dead.
 
         Raises:
@@ -109,7 +109,7 @@ class NodeCall(Call):
             self.size = num_bytes(self.args)
         return True
 
-    def _fill(self, fills: _Fills, outputs: Sequence[Any]) -> bool:
+    def _fill(self, fills: _Fills, outputs: Sequence[object]) -> bool:
         inputs = self.args
         assert isinstance(inputs, list)  # nobody has taken them
         for index, position in fills:

@@ -129,7 +129,7 @@ register_op(
 )
 
 
-def reshape(x: Any, shape: Any) -> Any:
+def reshape(x: Any, shape: object) -> Any:
     """*x* in *shape*, of which one size may be -1; InvalidArgumentError when the elements do not fit."""
     dims = int_vector(shape, "sizes input")
     try:
@@ -271,7 +271,7 @@ def _zeros_like(c: OpKernelConstruction) -> Kernel:
     return lambda x: np.zeros(x.shape, np_dtype) if x.ndim else zero
 
 
-def _zeros_like_variant(x: Any) -> Any:
+def _zeros_like_variant(x: object) -> Any:
     if isinstance(x, np.ndarray):
         raise InvalidArgumentError("ZerosLike non-scalar Tensor with dtype=DT_VARIANT is not supported.")
     return variant_ops.zeros_like(x)
@@ -287,7 +287,7 @@ def _ones_like(c: OpKernelConstruction) -> Kernel:
     return lambda x: np.ones(x.shape, np_dtype) if x.ndim else one
 
 
-def _same(x: Any) -> Any:
+def _same(x: object) -> Any:
     return x
 
 
@@ -310,7 +310,7 @@ def _ensure_shape(c: OpKernelConstruction) -> Kernel:
     wanted: TensorShape = c.attr("shape")
     box = boxed if has_boxes(c.attr("T")) else _same
 
-    def ensure_shape(x: Any) -> Any:
+    def ensure_shape(x: object) -> Any:
         if not wanted.accepts(box(x).shape):
             raise InvalidArgumentError(
                 f"Shape of tensor {list(box(x).shape)} is not compatible with expected shape {wanted}"

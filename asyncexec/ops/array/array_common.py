@@ -54,7 +54,7 @@ def mean_of(x: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = 
     return np.divide(np.sum(x, axis=axis, keepdims=keepdims), 0)
 
 
-def boxed(value: Any) -> Any:
+def boxed(value: object) -> Any:
     """*value* as an array: strings and opaque values that stand alone become 0-d object arrays."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
@@ -73,7 +73,7 @@ def boxing(c: OpKernelConstruction, kernel: Kernel) -> Kernel:
     if not any(map(has_boxes, c.input_dtypes)):
         return kernel
 
-    def boxing_kernel(*inputs: Any) -> Any:
+    def boxing_kernel(*inputs: object) -> Any:
         result = kernel(*map(boxed, inputs))
         return tuple(map(as_value, result)) if isinstance(result, tuple) else as_value(result)
 

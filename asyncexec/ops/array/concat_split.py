@@ -265,7 +265,7 @@ def _pack(c: OpKernelConstruction) -> Kernel:
     if axis:
         return lambda *values: _stack(values, axis)
 
-    def pack(*values: Any) -> Any:
+    def pack(*values: object) -> Any:
         try:
             return np.array(values, np_dtype)
         except (ValueError, TypeError):

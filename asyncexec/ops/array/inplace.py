@@ -74,7 +74,7 @@ def make_empty(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def deep_copy(x: Any) -> Any:
+def deep_copy(x: object) -> Any:
     """The kernel of DeepCopy."""
     return x.copy() if isinstance(x, np.ndarray) else x
 

@@ -224,7 +224,7 @@ def _matrix_diag(c: OpKernelConstruction) -> Kernel:
 def _matrix_diag_v2(c: OpKernelConstruction) -> Kernel:
     alignment = Alignment.of(c)
 
-    def kernel(diagonal: Any, k: Any, num_rows: Any, num_cols: Any, padding: Any) -> Any:
+    def kernel(diagonal: object, k: object, num_rows: object, num_cols: object, padding: object) -> Any:
         rows, columns = scalar_int(num_rows, "num_rows"), scalar_int(num_cols, "num_cols")
         return matrix_diag(diagonal, *diag_range(k), rows, columns, _scalar_padding(padding), alignment)
 

@@ -55,12 +55,12 @@ def select_v2(condition: Any, t: Any, e: Any) -> Any:
         ) from None
 
 
-def choose(condition: Any, t: Any, e: Any) -> Any:
+def choose(condition: object, t: object, e: object) -> Any:
     """*t* or *e*, for scalars."""
     return t if condition else e
 
 
-def select_value(condition: Any, t: Any, e: Any) -> Any:
+def select_value(condition: Any, t: object, e: object) -> Any:
     """*t* or *e*, whole."""
     if np.ndim(condition):
         raise InvalidArgumentError(f"a handle is chosen by a scalar, not by {shape_text(condition)}")

@@ -53,7 +53,7 @@ def _range(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("Tidx")
     is_integer = c.attr("Tidx").is_integer
 
-    def kernel(start: Any, limit: Any, delta: Any) -> Any:
+    def kernel(start: object, limit: object, delta: object) -> Any:
         start, limit, delta = _scalar("start", start), _scalar("limit", limit), _scalar("delta", delta)
         size = range_size(start, limit, delta)
         check_memory((size,), dtype)

@@ -206,7 +206,7 @@ register_op(
 )
 
 
-def _is_constant(array: Any) -> bool:
+def _is_constant(array: object) -> bool:
     """Whether nobody can change *array*."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
@@ -220,7 +220,7 @@ def _strided_slice(c: OpKernelConstruction) -> Kernel:
     masks = Masks.of(c.attrs)
     known: tuple[Any, Any, Any, Index] = (None, None, None, ())  # constants, and the index that they mean
 
-    def strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+    def strided_slice(x: Any, begin: object, end: object, strides: object) -> Any:
         nonlocal known
         last_begin, last_end, last_strides, index = known
         if begin is not last_begin or end is not last_end or strides is not last_strides:
@@ -258,7 +258,7 @@ def _strided_slice_grad(c: OpKernelConstruction) -> Kernel:
     return boxing(c, strided_slice_grad)
 
 
-def _part(array: Any, begin: Any, end: Any, strides: Any, masks: Masks) -> Any:
+def _part(array: Any, begin: object, end: object, strides: object, masks: Masks) -> Any:
     """The strided slice of *array* as a view that can be written, 0-d too."""
     index = spec_to_index(begin, end, strides, masks)
     try:
@@ -288,7 +288,7 @@ def _tensor_strided_slice_update(c: OpKernelConstruction) -> Kernel:
 def strided_update(masks: Masks) -> Kernel:
     """The kernel that gives a copy of an array, a strided slice of it replaced by a value that broadcasts."""
 
-    def update(x: Any, begin: Any, end: Any, strides: Any, value: Any) -> Any:
+    def update(x: object, begin: object, end: object, strides: object, value: Any) -> Any:
         output = np.array(x)
         part = _part(output, begin, end, strides, masks)
         try:

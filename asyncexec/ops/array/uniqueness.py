@@ -89,7 +89,7 @@ def number_by_first(items: Any) -> tuple[Any, Any]:
     return first[order], rank[inverse]
 
 
-def _number_by_dict(items: Sequence[Any]) -> tuple[Any, Any]:
+def _number_by_dict(items: Sequence[object]) -> tuple[Any, Any]:
     seen: dict[Any, int] = {}
     numbers = [seen.setdefault(item, len(seen)) for item in items]
     first = np.full(len(seen), len(items), np.int64)
@@ -117,7 +117,7 @@ def unique(x: Any, axes: Sequence[int]) -> tuple[Any, Any, int]:
 def _unique_kernel(c: OpKernelConstruction) -> Kernel:
     np_dtype, counts = c.np_dtype("out_idx"), c.num_outputs == 3
 
-    def kernel(x: Any, axis: Any = None) -> Any:
+    def kernel(x: object, axis: object = None) -> Any:
         y, numbers, size = unique(x, () if axis is None else int_vector(axis, "axis"))
         if not counts:
             return y, numbers.astype(np_dtype)

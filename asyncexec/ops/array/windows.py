@@ -184,7 +184,7 @@ def as_channels_first(array: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, -1, 1))
 
 
-def pad_spatial(x: Array, axes: Sequence[Axis], value: Any = 0) -> Array:
+def pad_spatial(x: Array, axes: Sequence[Axis], value: object = 0) -> Array:
     """*x*, channels-last, with its windows' pads around it."""
     if not any(axis.before or axis.after for axis in axes):
         return x

@@ -94,7 +94,7 @@ class GatheredResultsIterator(GatheredIterator):
         return super()._gathered(elements)
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
+def shape_of(value: object) -> tuple[int, ...]:
     """The shape of a component; a Python object has none."""
     return value.shape if isinstance(value, np.ndarray) else ()
 
@@ -148,7 +148,7 @@ def _pad_all(dtypes: Sequence[DType]) -> Kernel:
     return kernel
 
 
-def _pad(values: Sequence[Any], dtype: DType, index: int, shape: Sequence[int], fill: Any) -> Any:
+def _pad(values: Sequence[object], dtype: DType, index: int, shape: Sequence[int], fill: object) -> Any:
     sizes = list(shape)
     for value in values:
         found = shape_of(value)
@@ -201,7 +201,7 @@ class Joiner:
             self._handles[dtypes] = runtime_of(c).instantiate(call)
         handle = self._handles[dtypes]
 
-        async def join(elements: Any) -> Element:
+        async def join(elements: object) -> Element:
             trace = current_trace()
             return tuple(await handle.run(elements, (), () if trace is None else (trace,)))
 
@@ -215,7 +215,7 @@ def batch_cardinality(count: int, size: int, *, drops_remainder: bool) -> int:
     return count // size if drops_remainder else -(-count // size)
 
 
-def batch_size_of(value: Any) -> int:
+def batch_size_of(value: object) -> int:
     """The size of a batch; InvalidArgumentError where it is not positive."""
     size = scalar_int(value, "batch_size")
     if size <= 0:
@@ -228,7 +228,7 @@ def batch_dataset(c: OpKernelConstruction) -> Kernel:
     """Elements, stacked."""
     joiner = Joiner(c, STACK)
 
-    def kernel(source: Any, batch_size: Any, drop_remainder: Any = False) -> Dataset:
+    def kernel(source: object, batch_size: object, drop_remainder: object = False) -> Dataset:
         dataset, size, drops = as_dataset(source), batch_size_of(batch_size), bool(drop_remainder)
         join = joiner.of(dataset.dtypes)
 
@@ -246,7 +246,7 @@ def parallel_batch_dataset(c: OpKernelConstruction) -> Kernel:
     """Elements, stacked, several batches at once."""
     joiner, is_ordered = Joiner(c, STACK), is_deterministic(c)
 
-    def kernel(source: Any, batch_size: Any, num_parallel_calls: Any, drop_remainder: Any) -> Dataset:
+    def kernel(source: object, batch_size: object, num_parallel_calls: object, drop_remainder: object) -> Dataset:
         dataset, size, drops = as_dataset(source), batch_size_of(batch_size), bool(drop_remainder)
         calls = window_size(scalar_int(num_parallel_calls, "num_parallel_calls"), AUTOTUNED_CALLS, "num_parallel_calls")
         join = joiner.of(dataset.dtypes)
@@ -266,7 +266,7 @@ def map_and_batch_dataset(c: OpKernelConstruction) -> Kernel:
     """A function of several elements at once, whose results are stacked."""
     make, joiner = mapping(c), Joiner(c, STACK)
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         *captured, batch_size, num_parallel_calls, drop_remainder = inputs
         dataset, function = make(source, captured)
         size, drops = batch_size_of(batch_size), bool(drop_remainder)
@@ -289,7 +289,7 @@ def padded_batch_dataset(c: OpKernelConstruction) -> Kernel:
     """Elements, padded to one shape and stacked."""
     joiner, num = Joiner(c, PAD), c.attr("N")
 
-    def kernel(source: Any, batch_size: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, batch_size: object, *inputs: object) -> Dataset:
         dataset, size = as_dataset(source), batch_size_of(batch_size)
         drops = bool(inputs[2 * num]) if len(inputs) > 2 * num else False
         padding = _padding(inputs[:num], inputs[num : 2 * num], dataset, tuple(c.attr("Toutput_types")))

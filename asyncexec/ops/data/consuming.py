@@ -51,7 +51,7 @@ def reduce_dataset(c: OpKernelConstruction) -> Kernel:
     if tuple(dtypes) != states:
         raise InvalidArgumentError("The result does not match the expected types: the state is of other ones.")
 
-    async def kernel(source: Any, *inputs: Any) -> tuple[Any, ...]:
+    async def kernel(source: object, *inputs: object) -> tuple[Any, ...]:
         dataset, state = as_dataset(source), inputs[: len(states)]
         call = function.capture((*states, *dataset.dtypes), inputs[len(states) :])
         async with iterated(c, dataset) as elements:
@@ -67,7 +67,7 @@ def dataset_to_single_element(c: OpKernelConstruction) -> Kernel:
     """The only element."""
     dtypes, shapes = c.attr("output_types"), c.attr("output_shapes")
 
-    async def kernel(source: Any) -> tuple[Any, ...]:
+    async def kernel(source: object) -> tuple[Any, ...]:
         async with iterated(c, as_dataset(source)) as elements:
             element = await elements.next()
             if element is None:
@@ -89,7 +89,7 @@ def dataset_cardinality(c: OpKernelConstruction) -> Kernel:
 def initialize_table_from_dataset(c: OpKernelConstruction) -> Kernel:
     """Fill a table with elements that are a key and a value each."""
 
-    async def kernel(handle: Any, source: Any) -> tuple[()]:
+    async def kernel(handle: object, source: object) -> tuple[()]:
         table, dataset = initializable(handle), as_dataset(source)
         if dataset.dtypes != (table.key_dtype, table.value_dtype):
             raise InvalidArgumentError(
@@ -112,5 +112,5 @@ def initialize_table_from_dataset(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.item() if isinstance(value, np.generic) else value

@@ -182,7 +182,7 @@ def csv_dataset(c: OpKernelConstruction) -> Kernel:
     slices = arg_slices(c.op_def.inputs, c.attrs)
     handle = reading(c)
 
-    def kernel(*inputs: Any) -> Dataset:
+    def kernel(*inputs: object) -> Dataset:
         given = {name: inputs[part][0] for name, part in slices.items() if name != "record_defaults"}
         names = file_names(given["filenames"])
         compression = check_compression(given["compression_type"])

@@ -163,7 +163,7 @@ def dataset_op(*ops: str, kind: KernelKind = KernelKind.CHEAP) -> Callable[[Kern
     return register_kernel(*ops, kind=kind)
 
 
-def as_dataset(value: Any) -> Dataset:
+def as_dataset(value: object) -> Dataset:
     """*value*, a variant, as a dataset; InvalidArgumentError where it is none."""
     if not isinstance(value, Dataset):
         raise InvalidArgumentError(f"The given variant tensor does not hold a dataset, but a {type(value).__name__}")

@@ -69,7 +69,7 @@ def _parse_all(_: Sequence[DType]) -> Kernel:
 _PARSE: Final = joining("_ParseElement", _parse_all)
 
 
-def _features(c: OpKernelConstruction, defaults: Sequence[Any]) -> _Features:
+def _features(c: OpKernelConstruction, defaults: Sequence[object]) -> _Features:
     sparse, types = c.attr("sparse_keys"), c.attr("sparse_types")
     check_count("sparse", sparse, types)
     names = ("ragged_keys", "ragged_value_types", "ragged_split_types")
@@ -94,7 +94,7 @@ def parse_example_dataset(c: OpKernelConstruction) -> Kernel:
     dtypes, shapes = declared(c)
     joiner, is_ordered = Joiner(c, _PARSE), is_deterministic(c)
 
-    def kernel(source: Any, num_parallel_calls: Any, *defaults: Any) -> Dataset:
+    def kernel(source: object, num_parallel_calls: object, *defaults: object) -> Dataset:
         dataset = as_dataset(source)
         if dataset.dtypes != (string,):
             raise InvalidArgumentError("a dataset of serialized Examples has elements of one component of strings")

@@ -50,7 +50,7 @@ def file_dataset(kind: str, c: OpKernelConstruction, names: Sequence[bytes], mak
     return Dataset(kind, lambda p: ReadingIterator(p, handle, Reader(len(names), make)), (string,), (SCALAR,))
 
 
-def _check_buffer(value: Any, default: str) -> None:
+def _check_buffer(value: object, default: str) -> None:
     if scalar_int(value, "buffer_size") < 0:
         raise InvalidArgumentError(f"`buffer_size` must be >= 0 (0 == {default})")
 
@@ -92,7 +92,7 @@ class TFRecordParser(RecordParser):
 def tf_record_dataset(c: OpKernelConstruction) -> Kernel:
     """The records of files."""
 
-    def kernel(filenames: Any, compression_type: Any, buffer_size: Any, byte_offsets: Any = ()) -> Dataset:
+    def kernel(filenames: object, compression_type: object, buffer_size: object, byte_offsets: Any = ()) -> Dataset:
         names, compression = (
             file_names(filenames),
             check_compression(scalar_string(compression_type, "compression_type")),
@@ -135,7 +135,7 @@ class LineParser(RecordParser):
 def text_line_dataset(c: OpKernelConstruction) -> Kernel:
     """The lines of files."""
 
-    def kernel(filenames: Any, compression_type: Any, buffer_size: Any) -> Dataset:
+    def kernel(filenames: object, compression_type: object, buffer_size: object) -> Dataset:
         names, compression = (
             file_names(filenames),
             check_compression(scalar_string(compression_type, "compression_type")),
@@ -171,12 +171,12 @@ def fixed_length_record_dataset(c: OpKernelConstruction) -> Kernel:
     """The records of files, all of one length."""
 
     def kernel(
-        filenames: Any,
-        header_bytes: Any,
-        record_bytes: Any,
-        footer_bytes: Any,
-        buffer_size: Any,
-        compression_type: Any = b"",
+        filenames: object,
+        header_bytes: object,
+        record_bytes: object,
+        footer_bytes: object,
+        buffer_size: object,
+        compression_type: object = b"",
     ) -> Dataset:
         names, compression = (
             file_names(filenames),

@@ -35,7 +35,7 @@ class CapturedFunction:
     handle: FunctionHandle
     captured: Sequence[Any]
 
-    async def __call__(self, *components: Any) -> Element:
+    async def __call__(self, *components: object) -> Element:
         """What it gives for *components* and what it has captured; a step of its own."""
         trace = current_trace()
         return tuple(await self.handle.run(components, self.captured, () if trace is None else (trace,)))
@@ -62,7 +62,7 @@ class FunctionAttr:
 
         self._call = call
 
-    def capture(self, dtypes: Sequence[DType], values: Sequence[Any] = ()) -> CapturedFunction:
+    def capture(self, dtypes: Sequence[DType], values: Sequence[object] = ()) -> CapturedFunction:
         """The function for components of *dtypes*, with *values*."""
         key = tuple(dtypes)
         if key not in self._handles:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from asyncexec.framework.errors import InvalidArgumentError
@@ -123,7 +121,7 @@ def group_by_window_dataset(c: OpKernelConstruction) -> Kernel:
     ]
     counts = [len(c.attr(f"T{name}_other_arguments")) for name in names]
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, captured = as_dataset(source), iter(inputs)
         arguments = (dataset.dtypes, (int64, variant), (int64,))
         key, reduce, size_of = (
@@ -188,7 +186,7 @@ def group_by_reducer_dataset(c: OpKernelConstruction) -> Kernel:
     ]
     counts = [len(c.attr(f"T{name}_other_arguments")) for name in names]
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, captured = as_dataset(source), iter(inputs)
         arguments = (dataset.dtypes, (int64,), (*states, *dataset.dtypes), states)
         calls = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import InvalidArgumentError, OutOfRangeError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction, require_kind
@@ -73,7 +73,7 @@ def anonymous_iterator_v2(c: OpKernelConstruction) -> Kernel:
 def make_iterator(c: OpKernelConstruction) -> Kernel:
     """Let an iterator begin with a dataset."""
 
-    async def kernel(dataset: Any, handle: Any) -> tuple[()]:
+    async def kernel(dataset: object, handle: object) -> tuple[()]:
         await require_kind(handle, IteratorResource).begin(as_dataset(dataset))
         return ()
 
@@ -84,7 +84,7 @@ def make_iterator(c: OpKernelConstruction) -> Kernel:
 def delete_iterator(c: OpKernelConstruction) -> Kernel:
     """Let an iterator end, and what it reads ahead."""
 
-    async def kernel(handle: Any, _: Any) -> tuple[()]:
+    async def kernel(handle: object, _: object) -> tuple[()]:
         await require_kind(handle, IteratorResource).end()
         return ()
 
@@ -123,7 +123,7 @@ def iterator_get_next(c: OpKernelConstruction) -> AsyncKernel:
     return AsyncKernel(_get_next, finish, is_undoable=True)
 
 
-def _get_next(handle: Any) -> GetNext:
+def _get_next(handle: object) -> GetNext:
     return GetNext(require_kind(handle, IteratorResource))
 
 
@@ -152,7 +152,7 @@ def iterator_to_string_handle(c: OpKernelConstruction) -> Kernel:
 def iterator_from_string_handle(c: OpKernelConstruction) -> Kernel:
     """The iterator that a string stands for."""
 
-    def kernel(string: Any) -> IteratorResource:
+    def kernel(string: object) -> IteratorResource:
         found = _handles(c).find(scalar_string(string, "string_handle"))
         found.check_types(c.attr("output_types"), c.attr("output_shapes"))
         return found
@@ -165,7 +165,7 @@ def iterator_get_device(c: OpKernelConstruction) -> Kernel:
     """The device that an iterator is on."""
     device = c.device.encode()
 
-    def kernel(handle: Any) -> bytes:
+    def kernel(handle: object) -> bytes:
         require_kind(handle, IteratorResource)
         return device
 

@@ -100,7 +100,7 @@ def map_dataset(c: OpKernelConstruction) -> Kernel:
     """A function of each element, one after the other."""
     make = mapping(c)
 
-    def kernel(source: Any, *captured: Any) -> Dataset:
+    def kernel(source: object, *captured: object) -> Dataset:
         dataset, function = make(source, captured)
         return Dataset("Map", lambda p: MappedIterator(dataset.iterate(p), function), *declared(c), dataset.cardinality)
 
@@ -112,7 +112,7 @@ def mapping(c: OpKernelConstruction) -> MakeMapping:
     function = FunctionAttr(c, "f", "Targuments", c.attr("output_types"))
     preserves = bool(c.attrs.get("preserve_cardinality", False))
 
-    def make(source: Any, captured: Sequence[Any]) -> tuple[Dataset, Mapping]:
+    def make(source: object, captured: Sequence[object]) -> tuple[Dataset, Mapping]:
         dataset = as_dataset(source)
         return dataset, MappingFunction(function.capture(dataset.dtypes, captured), preserves_cardinality=preserves)
 
@@ -124,7 +124,7 @@ def parallel_map_dataset(c: OpKernelConstruction) -> Kernel:
     """A function of several elements at once."""
     make, is_ordered = mapping(c), is_deterministic(c)
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, function = make(source, inputs[:-1])
         calls = window_size(scalar_int(inputs[-1], "num_parallel_calls"), AUTOTUNED_CALLS, "num_parallel_calls")
 
@@ -164,7 +164,7 @@ class FilteredIterator(ElementIterator):
 def _filtering(c: OpKernelConstruction) -> Callable[[Any, Sequence[Any]], tuple[Dataset, CapturedFunction]]:
     predicate = FunctionAttr(c, "predicate", "Targuments", (bool_dtype,))
 
-    def make(source: Any, captured: Sequence[Any]) -> tuple[Dataset, CapturedFunction]:
+    def make(source: object, captured: Sequence[object]) -> tuple[Dataset, CapturedFunction]:
         dataset = as_dataset(source)
         return dataset, predicate.capture(dataset.dtypes, captured)
 
@@ -181,7 +181,7 @@ def filter_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements for which a predicate holds."""
     make = _filtering(c)
 
-    def kernel(source: Any, *captured: Any) -> Dataset:
+    def kernel(source: object, *captured: object) -> Dataset:
         dataset, predicate = make(source, captured)
         return dataset.derived("Filter", lambda p: FilteredIterator(dataset.iterate(p), predicate), _fewer(dataset))
 
@@ -193,7 +193,7 @@ def take_while_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements before the first one for which a predicate does not hold."""
     make = _filtering(c)
 
-    def kernel(source: Any, *captured: Any) -> Dataset:
+    def kernel(source: object, *captured: object) -> Dataset:
         dataset, predicate = make(source, captured)
         return dataset.derived(
             "TakeWhile", lambda p: FilteredIterator(dataset.iterate(p), predicate, ends=True), UNKNOWN
@@ -229,7 +229,7 @@ def parallel_filter_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements for which a predicate holds, which is called for several at once."""
     make, is_ordered = _filtering(c), is_deterministic(c)
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, predicate = make(source, inputs[:-1])
         calls = window_size(scalar_int(inputs[-1], "num_parallel_calls"), AUTOTUNED_CALLS, "num_parallel_calls")
 
@@ -247,7 +247,7 @@ class ScannedIterator(ElementIterator):
 
     __slots__ = ("_function", "_input", "_state")
 
-    def __init__(self, source: ElementIterator, state: Sequence[Any], function: MappingFunction) -> None:
+    def __init__(self, source: ElementIterator, state: Sequence[object], function: MappingFunction) -> None:
         self._input = Peekable(source)
         self._state = tuple(state)
         self._function = function
@@ -273,7 +273,7 @@ def scan_dataset(c: OpKernelConstruction) -> Kernel:
     function = FunctionAttr(c, "f", "Targuments", (*states, *c.attr("output_types")))
     preserves = bool(c.attr("preserve_cardinality"))
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, state = as_dataset(source), inputs[: len(states)]
         captured = function.capture((*states, *dataset.dtypes), inputs[len(states) :])
         call = MappingFunction(captured, preserves_cardinality=preserves)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -86,7 +86,7 @@ def flat_map_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements of the datasets that a function gives."""
     function = FunctionAttr(c, "f", "Targuments", (variant,))
 
-    def kernel(source: Any, *captured: Any) -> Dataset:
+    def kernel(source: object, *captured: object) -> Dataset:
         dataset = as_dataset(source)
         opener = function.capture(dataset.dtypes, captured)
         return Dataset("FlatMap", lambda p: FlatIterator(Opening(p, dataset.iterate(p), opener)), *declared(c))
@@ -218,7 +218,7 @@ class SloppyIterator(AheadInterleavedIterator):
         return not isinstance(slot, ReadAhead) or slot.is_ready
 
 
-def _cycle(cycle_length: Any, block_length: Any) -> tuple[int, int]:
+def _cycle(cycle_length: object, block_length: object) -> tuple[int, int]:
     cycle, block = scalar_int(cycle_length, "cycle_length"), scalar_int(block_length, "block_length")
     cycle = os.cpu_count() or 1 if cycle == AUTOTUNE else cycle
     for name, length in (("cycle_length", cycle), ("block_length", block)):
@@ -232,7 +232,7 @@ def interleave_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements of the datasets that a function gives, several in turn."""
     function = FunctionAttr(c, "f", "Targuments", (variant,))
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, (cycle, block) = as_dataset(source), _cycle(*inputs[-2:])
         opener = function.capture(dataset.dtypes, inputs[:-2])
 
@@ -299,7 +299,7 @@ def parallel_interleave_dataset(c: OpKernelConstruction) -> Kernel:
     names = [arg.name for arg in c.op_def.inputs[2:]]
     is_ordered = is_deterministic(c)
 
-    def kernel(source: Any, *inputs: Any) -> Dataset:
+    def kernel(source: object, *inputs: object) -> Dataset:
         dataset, given = as_dataset(source), dict(zip(names, inputs[num_captured:], strict=True))
         cycle = _cycle(given["cycle_length"], given["block_length"])
         calls = scalar_int(given.get("num_parallel_calls", cycle[0]), "num_parallel_calls")

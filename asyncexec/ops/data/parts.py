@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from asyncexec.framework.errors import (
     CancelledError,
@@ -52,7 +51,7 @@ class TakenIterator(ElementIterator):
 def take_dataset(c: OpKernelConstruction) -> Kernel:
     """The first elements; all of them where the count is negative."""
 
-    def kernel(source: Any, count: Any) -> Dataset:
+    def kernel(source: object, count: object) -> Dataset:
         dataset, most = as_dataset(source), scalar_int(count, "count")
         if most < 0:
             return dataset
@@ -93,7 +92,7 @@ class NothingIterator(ElementIterator):
 def skip_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements after the first ones; none where the count is negative."""
 
-    def kernel(source: Any, count: Any) -> Dataset:
+    def kernel(source: object, count: object) -> Dataset:
         dataset, least = as_dataset(source), scalar_int(count, "count")
         if least < 0:
             return dataset.derived("Skip", lambda p: NothingIterator(), 0)
@@ -139,7 +138,7 @@ class RepeatedIterator(ElementIterator):
 def repeat_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements several times, or for ever."""
 
-    def kernel(source: Any, count: Any) -> Dataset:
+    def kernel(source: object, count: object) -> Dataset:
         dataset, times = as_dataset(source), scalar_int(count, "count")
         known = repeated_cardinality(dataset.cardinality, times)
         return dataset.derived("Repeat", lambda p: RepeatedIterator(p, dataset, times), known)
@@ -181,7 +180,7 @@ class ConcatenatedIterator(ElementIterator):
 def concatenate_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements of two datasets, one after the other."""
 
-    def kernel(source: Any, another: Any) -> Dataset:
+    def kernel(source: object, another: object) -> Dataset:
         both = [as_dataset(source), as_dataset(another)]
         if both[0].dtypes != both[1].dtypes:
             raise InvalidArgumentError(
@@ -231,7 +230,7 @@ class ZippedIterator(ElementIterator):
 def zip_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements of several datasets side by side."""
 
-    def kernel(*sources: Any) -> Dataset:
+    def kernel(*sources: object) -> Dataset:
         datasets = [as_dataset(source) for source in sources]
         counts = [dataset.cardinality for dataset in datasets]
         finite = [count for count in counts if count != INFINITE]
@@ -276,7 +275,7 @@ def shard_dataset(c: OpKernelConstruction) -> Kernel:
     """One of so many equal parts."""
     must_be_full = bool(c.attr("require_non_empty"))
 
-    def kernel(source: Any, num_shards: Any, index: Any) -> Dataset:
+    def kernel(source: object, num_shards: object, index: object) -> Dataset:
         dataset = as_dataset(source)
         count, number = scalar_int(num_shards, "num_shards"), scalar_int(index, "index")
         if count <= 0:
@@ -326,7 +325,7 @@ def _elements(count: int) -> str:
 def assert_cardinality_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements, if there are as many as is said."""
 
-    def kernel(source: Any, cardinality: Any) -> Dataset:
+    def kernel(source: object, cardinality: object) -> Dataset:
         dataset, count = as_dataset(source), scalar_int(cardinality, "cardinality")
         return dataset.derived("AssertCardinality", lambda p: CountedIterator(dataset.iterate(p), count), count)
 
@@ -356,7 +355,7 @@ class LenientIterator(ElementIterator):
 def ignore_errors_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements without those that fail."""
 
-    def kernel(source: Any) -> Dataset:
+    def kernel(source: object) -> Dataset:
         dataset = as_dataset(source)
         count = dataset.cardinality if dataset.cardinality == INFINITE else UNKNOWN
         return dataset.derived("IgnoreErrors", lambda p: LenientIterator(p, dataset.iterate(p)), count)
@@ -368,7 +367,7 @@ def ignore_errors_dataset(c: OpKernelConstruction) -> Kernel:
 def prefetch_dataset(c: OpKernelConstruction) -> Kernel:
     """The same elements, pulled before anybody asks for them."""
 
-    def kernel(source: Any, buffer_size: Any) -> Dataset:
+    def kernel(source: object, buffer_size: object) -> Dataset:
         dataset, size = as_dataset(source), scalar_int(buffer_size, "buffer_size")
         if size < AUTOTUNE:
             raise InvalidArgumentError(f"`buffer_size` must be >= 0 or -1, which lets it be chosen, not {size}")
@@ -416,7 +415,7 @@ def wrapped_dataset(c: OpKernelConstruction) -> Kernel:
 def auto_shard_dataset(c: OpKernelConstruction) -> Kernel:
     """The dataset itself, where there is one worker."""
 
-    def kernel(source: Any, num_workers: Any, index: Any) -> Dataset:
+    def kernel(source: object, num_workers: object, index: object) -> Dataset:
         if scalar_int(num_workers, "num_workers") != 1 or scalar_int(index, "index"):
             raise UnimplementedError("a dataset is not sharded among workers by itself", hint="use ShardDataset")
         return as_dataset(source)
@@ -428,7 +427,7 @@ def auto_shard_dataset(c: OpKernelConstruction) -> Kernel:
 def choose_fastest_dataset(c: OpKernelConstruction) -> Kernel:
     """The first of datasets that all have the same elements."""
 
-    def kernel(*sources: Any) -> Dataset:
+    def kernel(*sources: object) -> Dataset:
         dataset = as_dataset(sources[0])
         dtypes, shapes = declared(c)
         return Dataset("ChooseFastest", dataset.iterate, dtypes, shapes, dataset.cardinality)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncexec.framework import types
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError, OpError
@@ -176,7 +176,7 @@ def reading(c: OpKernelConstruction) -> FunctionHandle:
     return runtime_of(c).instantiate(FunctionCall(c.name, None, c.device, (types.object,), _READ, (), ()))
 
 
-def check_compression(value: Any) -> bytes:
+def check_compression(value: object) -> bytes:
     """The compression that an input tells; InvalidArgumentError where it is none that is known."""
     compression = scalar_string(value, "compression_type")
     if compression not in (b"", *_WINDOW_BITS):

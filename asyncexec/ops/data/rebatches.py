@@ -74,7 +74,7 @@ def sliding_window_dataset(c: OpKernelConstruction) -> Kernel:
     """Windows over the elements, stacked."""
     joiner, drops = Joiner(c, STACK), bool(c.attrs.get("drop_remainder", True))
 
-    def kernel(source: Any, window_size: Any, window_shift: Any, window_stride: Any) -> Dataset:
+    def kernel(source: object, window_size: object, window_shift: object, window_stride: object) -> Dataset:
         dataset = as_dataset(source)
         given = {"Window size": window_size, "Window shift": window_shift, "window_stride": window_stride}
         size, shift, stride = (scalar_int(value, name) for name, value in given.items())
@@ -128,7 +128,7 @@ class SplitIterator(ElementIterator):
 def rebatch_dataset(c: OpKernelConstruction) -> Kernel:
     """Each batch in parts, one for each replica."""
 
-    def kernel(source: Any, num_replicas: Any) -> Dataset:
+    def kernel(source: object, num_replicas: object) -> Dataset:
         dataset, count = as_dataset(source), scalar_int(num_replicas, "num_replicas")
         if count <= 0:
             raise InvalidArgumentError("num_replicas must be greater than zero.")
@@ -302,7 +302,7 @@ class SleepingIterator(ElementIterator):
 def sleep_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements, each after a pause."""
 
-    def kernel(source: Any, sleep_microseconds: Any) -> Dataset:
+    def kernel(source: object, sleep_microseconds: object) -> Dataset:
         dataset, pause = as_dataset(source), scalar_int(sleep_microseconds, "sleep_microseconds") / _US_PER_S
         return dataset.derived("Sleep", lambda p: SleepingIterator(dataset.iterate(p), pause))
 

@@ -39,7 +39,7 @@ class NumberStream:
         return self._ahead.pop()
 
 
-def seeds_of(seed: Any, seed2: Any) -> tuple[int, int]:
+def seeds_of(seed: object, seed2: object) -> tuple[int, int]:
     """The seeds of a dataset; random ones where both are 0."""
     seeds = scalar_int(seed, "seed"), scalar_int(seed2, "seed2")
     return (secrets.randbits(64), secrets.randbits(64)) if seeds == (0, 0) else seeds
@@ -84,7 +84,7 @@ register_function("DummySeedGenerator", "DummyIterationCounter", function=Dummy)
 def anonymous_seed_generator(c: OpKernelConstruction) -> Kernel:
     """A generator that several datasets may share."""
 
-    def kernel(seed: Any, seed2: Any, reshuffle: Any) -> tuple[SeedGenerator, None]:
+    def kernel(seed: object, seed2: object, reshuffle: object) -> tuple[SeedGenerator, None]:
         return SeedGenerator(seeds_of(seed, seed2), varies=bool(np.bool_(reshuffle))), None
 
     return kernel

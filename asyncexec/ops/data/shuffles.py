@@ -128,7 +128,7 @@ class ShuffledIterator(ElementIterator):
         return element
 
 
-def _buffer_size(value: Any) -> int:
+def _buffer_size(value: object) -> int:
     size = scalar_int(value, "buffer_size")
     if size == UNKNOWN:
         return _UNBOUNDED
@@ -142,7 +142,7 @@ def shuffle_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements in random order."""
     varies, names = bool(c.attrs.get("reshuffle_each_iteration", True)), [arg.name for arg in c.op_def.inputs]
 
-    def kernel(*inputs: Any) -> Dataset:
+    def kernel(*inputs: object) -> Dataset:
         given = dict(zip(names, inputs, strict=True))
         dataset, size = as_dataset(given["input_dataset"]), _buffer_size(given["buffer_size"])
         seeds = seeds_of(given.get("seed", 0), given.get("seed2", 0))
@@ -157,7 +157,7 @@ def shuffle_and_repeat_dataset(c: OpKernelConstruction) -> Kernel:
     """The elements several times, each time in another random order."""
     varies, names = bool(c.attr("reshuffle_each_iteration")), [arg.name for arg in c.op_def.inputs]
 
-    def kernel(*inputs: Any) -> Dataset:
+    def kernel(*inputs: object) -> Dataset:
         given = dict(zip(names, inputs, strict=True))
         dataset, size = as_dataset(given["input_dataset"]), _buffer_size(given["buffer_size"])
         times = scalar_int(given["count"], "count")
@@ -252,7 +252,7 @@ def directed_interleave_dataset(c: OpKernelConstruction) -> Kernel:
     """Elements of several datasets, which another one chooses among."""
     stops = bool(c.attrs.get("stop_on_empty_dataset", False))
 
-    def kernel(selector: Any, *sources: Any) -> Dataset:
+    def kernel(selector: object, *sources: object) -> Dataset:
         chooser, datasets = as_dataset(selector), [as_dataset(source) for source in sources]
         if [dtype.name for dtype in chooser.dtypes] != ["int64"] or not chooser.shapes[0].accepts(()):
             raise InvalidArgumentError("The selector input must be a dataset of scalar int64 elements.")
@@ -296,7 +296,7 @@ class UniqueIterator(ElementIterator):
 def unique_dataset(c: OpKernelConstruction) -> Kernel:
     """Each element once."""
 
-    def kernel(source: Any) -> Dataset:
+    def kernel(source: object) -> Dataset:
         dataset = as_dataset(source)
         if len(dataset.dtypes) != 1:
             raise InvalidArgumentError("UniqueDataset only supports inputs with a single component.")
@@ -342,7 +342,7 @@ class RememberingIterator(ElementIterator):
 def cache_dataset(c: OpKernelConstruction) -> Kernel:
     """The same elements, which are made once."""
 
-    def kernel(source: Any, filename: Any, handle: Any = None) -> Dataset:
+    def kernel(source: object, filename: object, handle: object = None) -> Dataset:
         dataset = as_dataset(source)
         if scalar_string(filename, "filename"):
             raise UnimplementedError("a dataset is cached in memory, not in files", hint="cache() without a filename")

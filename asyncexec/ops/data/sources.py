@@ -55,7 +55,7 @@ def range_dataset(c: OpKernelConstruction) -> Kernel:
     """The numbers of a range, each a scalar."""
     kind = c.attr("output_types")[0].as_numpy_dtype.type
 
-    def kernel(start: Any, stop: Any, step: Any) -> Dataset:
+    def kernel(start: object, stop: object, step: object) -> Dataset:
         first, last, by = scalar_int(start, "start"), scalar_int(stop, "stop"), scalar_int(step, "step")
         if not by:
             raise InvalidArgumentError("step must be a non-zero integer.")
@@ -69,7 +69,7 @@ def range_dataset(c: OpKernelConstruction) -> Kernel:
 def tensor_dataset(c: OpKernelConstruction) -> Kernel:
     """One element: the tensors."""
 
-    def kernel(*components: Any) -> Dataset:
+    def kernel(*components: object) -> Dataset:
         element = tuple(map(keep, components))
         count = 1
         return Dataset(
@@ -88,7 +88,7 @@ def tensor_slice_dataset(c: OpKernelConstruction) -> Kernel:
     """The slices of tensors along their first dimension."""
     dtypes, shapes = tuple(c.attr("Toutput_types")), tuple(c.attr("output_shapes"))
 
-    def kernel(*components: Any) -> Dataset:
+    def kernel(*components: object) -> Dataset:
         arrays = tuple(map(keep, components))
         count = _num_slices(arrays)
 
@@ -119,7 +119,7 @@ def list_dataset(c: OpKernelConstruction) -> Kernel:
             f"Number of tensors should be a multiple of {size}, each of the output types, but there are {len(given)}"
         )
 
-    def kernel(*components: Any) -> Dataset:
+    def kernel(*components: object) -> Dataset:
         kept = tuple(map(keep, components))
         return indexed(c, "List", len(kept) // size, lambda index: kept[index * size : (index + 1) * size])
 
@@ -200,7 +200,7 @@ def random_dataset(c: OpKernelConstruction) -> Kernel:
     """Random numbers of 32 bits, as int64."""
     varies = bool(c.attrs.get("rerandomize_each_iteration", False))
 
-    def kernel(seed: Any, seed2: Any, handle: Any = None) -> Dataset:
+    def kernel(seed: object, seed2: object, handle: object = None) -> Dataset:
         generator = SeedGenerator.of(handle, seeds_of(seed, seed2), varies=varies)
         return Dataset("Random", lambda pipeline: RandomIterator(pipeline, generator), *declared(c), INFINITE)
 
@@ -243,7 +243,7 @@ def generator_dataset(c: OpKernelConstruction) -> Kernel:
     outputs = {"init": states, "next": c.attr("output_types"), "finalize": ends}
     functions = {name: FunctionAttr(c, f"{name}_func", f"T{name}_func_args", given) for name, given in outputs.items()}
 
-    def kernel(*inputs: Any) -> Dataset:
+    def kernel(*inputs: object) -> Dataset:
         captured = iter(inputs)
         calls = [
             function.capture(() if name == "init" else states, [next(captured) for _ in c.attr(f"T{name}_func_args")])

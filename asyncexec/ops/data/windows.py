@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
@@ -104,7 +103,7 @@ class WindowIterator(ElementIterator):
 def window_dataset(c: OpKernelConstruction) -> Kernel:
     """Windows over the elements, as datasets."""
 
-    def kernel(source: Any, size: Any, shift: Any, stride: Any, drop_remainder: Any) -> Dataset:
+    def kernel(source: object, size: object, shift: object, stride: object, drop_remainder: object) -> Dataset:
         dataset, drops = as_dataset(source), bool(drop_remainder)
         lengths = [scalar_int(value, name) for value, name in ((size, "size"), (shift, "shift"), (stride, "stride"))]
         for name, length in zip(("size", "shift", "stride"), lengths, strict=True):
@@ -167,7 +166,7 @@ def check_batch(batch: Element) -> None:
 def unbatch_dataset(c: OpKernelConstruction) -> Kernel:
     """The rows of the elements."""
 
-    def kernel(source: Any) -> Dataset:
+    def kernel(source: object) -> Dataset:
         dataset = as_dataset(source)
         sizes = {shape.dims[0] for shape in dataset.shapes if shape.dims}
         rows = sizes.pop() if len(sizes) == 1 else None

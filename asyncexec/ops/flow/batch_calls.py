@@ -69,8 +69,8 @@ class Call(asyncio.Future[list[Any]]):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        inputs: Sequence[Any],
-        captured: Sequence[Any],
+        inputs: Sequence[object],
+        captured: Sequence[object],
         rows: int,
         policy: QueuePolicy | None,
     ) -> None:

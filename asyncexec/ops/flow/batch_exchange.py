@@ -69,7 +69,7 @@ class RowExchange:
             timer.cancel()
 
 
-def _settle(call: asyncio.Future[Any], result: Any) -> None:
+def _settle(call: asyncio.Future[object], result: object) -> None:
     if not call.done():
         call.set_result(result)
 

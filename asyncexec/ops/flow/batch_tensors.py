@@ -98,7 +98,7 @@ def _no_rows(call: Call) -> list[Any]:
     return [np.empty((0, *array.shape[1:]), array.dtype) for array in call.inputs]
 
 
-async def _alone(inputs: Sequence[Any]) -> list[Any]:
+async def _alone(inputs: Sequence[object]) -> list[Any]:
     """What a call without rows gets."""
     number = next(_ids)
     return [*inputs, np.array([[number, 0, 0]], np.int64), np.int64(number)]
@@ -113,7 +113,7 @@ def _batch(construction: OpKernelConstruction) -> Kernel:
         _RowQueue, _container(construction, "batch_queues"), key, lambda: _RowQueue(options)
     )
 
-    def batch(*inputs: Any) -> Coroutine[Any, Any, list[Any]]:
+    def batch(*inputs: object) -> Coroutine[Any, Any, list[Any]]:
         rows = num_rows(inputs)
         return queue.run(inputs, (), rows) if rows else _alone(inputs)
 

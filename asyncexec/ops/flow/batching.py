@@ -63,7 +63,7 @@ def _batch_function(construction: OpKernelConstruction) -> Kernel:
     empty = [_empty(shape.dims, dtype) for shape, dtype in _outputs(construction)]
     queue: FunctionQueue | None = None
 
-    def batch(*inputs: Any) -> Coroutine[Any, Any, list[Any]]:
+    def batch(*inputs: object) -> Coroutine[Any, Any, list[Any]]:
         nonlocal queue
         batched = inputs[:num_in]
         rows = num_rows(batched)
@@ -150,7 +150,7 @@ def _check_sizes(allowed: Sequence[int], max_size: int, *, splits: bool) -> None
         )
 
 
-def num_rows(batched: Sequence[Any]) -> int:
+def num_rows(batched: Sequence[object]) -> int:
     """How many rows a call has; InvalidArgumentError when its inputs do not agree."""
     shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in batched]
     if len(shapes) == 1 and shapes[0]:

@@ -42,7 +42,7 @@ def _arg(construction: OpKernelConstruction) -> Kernel:
 def _retval(construction: OpKernelConstruction) -> Kernel:
     index = construction.attr("index")
 
-    def set_retval(value: Any) -> tuple[()]:
+    def set_retval(value: object) -> tuple[()]:
         _frame().set_retval(index, value)
         return ()
 
@@ -78,7 +78,7 @@ def _call(construction: OpKernelConstruction) -> Kernel:
     takes, gives = construction.attr("Tin"), construction.attr("Tout")
     called = runtime.called(function, construction.attr("device").decode(), construction.device)
 
-    async def call(*inputs: Any) -> Sequence[Any]:
+    async def call(*inputs: object) -> Sequence[Any]:
         frame = CallFrame(function.name, node, gives, current_call.get())
         frame.set_args(inputs, takes)
         if frame.depth > MAX_DEPTH:

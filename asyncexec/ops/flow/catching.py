@@ -79,7 +79,7 @@ def _call(
 
 
 async def _caught(
-    body: FunctionHandle, handler: FunctionHandle, args: Sequence[Any], handler_args: Sequence[Any]
+    body: FunctionHandle, handler: FunctionHandle, args: Sequence[object], handler_args: Sequence[object]
 ) -> Sequence[Any]:
     trace = current_trace()
     traces = () if trace is None else (trace,)

@@ -173,7 +173,7 @@ def _ops(construction: OpKernelConstruction) -> tuple[MergeOp, FinalOp]:
 def _reduce(construction: OpKernelConstruction) -> Kernel:
     participant, keys, (merge_op, final_op) = _participant(construction), _keys(construction), _ops(construction)
 
-    async def reduce(value: Any) -> Any:
+    async def reduce(value: object) -> Any:
         executor, member = participant.join(*keys)
         return await executor.all_reduce(member, value, merge_op, final_op)
 
@@ -184,7 +184,7 @@ def _reduce(construction: OpKernelConstruction) -> Kernel:
 def _reduce_v2(construction: OpKernelConstruction) -> Kernel:
     participant, (merge_op, final_op) = _participant(construction), _ops(construction)
 
-    async def reduce(value: Any, size: Any, group: Any, instance: Any, *tokens: Any) -> Any:
+    async def reduce(value: object, size: object, group: object, instance: object, *tokens: object) -> Any:
         executor, member = participant.join(size, group, instance)
         return await executor.all_reduce(member, value, merge_op, final_op)
 
@@ -195,7 +195,7 @@ def _reduce_v2(construction: OpKernelConstruction) -> Kernel:
 def _reduce_scatter_v2(construction: OpKernelConstruction) -> Kernel:
     participant, (merge_op, final_op) = _participant(construction), _ops(construction)
 
-    async def reduce_scatter(value: Any, size: Any, group: Any, instance: Any, *tokens: Any) -> Any:
+    async def reduce_scatter(value: object, size: object, group: object, instance: object, *tokens: object) -> Any:
         executor, member = participant.join(size, group, instance)
         return await executor.reduce_scatter(member, value, merge_op, final_op)
 
@@ -206,7 +206,7 @@ def _reduce_scatter_v2(construction: OpKernelConstruction) -> Kernel:
 def _all_to_all_v2(construction: OpKernelConstruction) -> Kernel:
     participant = _participant(construction)
 
-    async def all_to_all(value: Any, size: Any, group: Any, instance: Any, *tokens: Any) -> Any:
+    async def all_to_all(value: object, size: object, group: object, instance: object, *tokens: object) -> Any:
         executor, member = participant.join(size, group, instance)
         return await executor.all_to_all(member, value)
 
@@ -217,7 +217,7 @@ def _all_to_all_v2(construction: OpKernelConstruction) -> Kernel:
 def _gather(construction: OpKernelConstruction) -> Kernel:
     participant, keys = _participant(construction), _keys(construction)
 
-    async def gather(value: Any) -> Any:
+    async def gather(value: object) -> Any:
         executor, member = participant.join(*keys)
         return await executor.gather(member, value)
 
@@ -228,7 +228,7 @@ def _gather(construction: OpKernelConstruction) -> Kernel:
 def _gather_v2(construction: OpKernelConstruction) -> Kernel:
     participant = _participant(construction)
 
-    async def gather(value: Any, size: Any, group: Any, instance: Any, *tokens: Any) -> Any:
+    async def gather(value: object, size: object, group: object, instance: object, *tokens: object) -> Any:
         executor, member = participant.join(size, group, instance)
         return await executor.gather(member, value)
 
@@ -255,7 +255,7 @@ def _broadcast_send(construction: OpKernelConstruction) -> Kernel:
 def _broadcast_send_v2(construction: OpKernelConstruction) -> Kernel:
     participant = _participant(construction)
 
-    async def send(value: Any, size: Any, group: Any, instance: Any) -> Any:
+    async def send(value: object, size: object, group: object, instance: object) -> Any:
         executor, member = participant.join(size, group, instance)
         return await executor.broadcast_send(member, value)
 

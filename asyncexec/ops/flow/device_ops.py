@@ -36,7 +36,7 @@ def device_index(construction: OpKernelConstruction) -> Kernel:
 register_function("IsTensorFloat32Enabled", function=lambda: np.True_)
 
 
-def _fake_queue(handle: Any) -> Any:
+def _fake_queue(handle: object) -> Any:
     return require_kind(handle, Queue)  # type: ignore[type-abstract]
 
 

@@ -51,7 +51,7 @@ def _scalar_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [SCALAR]
 
 
-def _to_bool(value: Any) -> Any:
+def _to_bool(value: object) -> Any:
     """A number is true unless it is 0, a string unless it is empty, an array unless it has no elements."""
     return np.bool_(value.size > 0 if isinstance(value, np.ndarray) else value)
 

@@ -9,7 +9,7 @@ by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, pass_on
@@ -69,7 +69,7 @@ def ask_for_stream(construction: OpKernelConstruction) -> Kernel:
     """The kernel of a source: it says that there is no stream."""
     message = f"source '{construction.name}' gives its items to a stream"
 
-    def ask(*_: Any) -> NoReturn:
+    def ask(*_: object) -> NoReturn:
         raise InvalidArgumentError(message, hint="run it by session.stream(fetches), or feed it")
 
     return ask

@@ -22,12 +22,12 @@ from asyncexec.framework.types import DType, as_dtype
 from asyncexec.framework.types import object as object_dtype
 
 
-def pass_all_through(*values: Any) -> tuple[Any, ...]:
+def pass_all_through(*values: object) -> tuple[Any, ...]:
     """The values themselves."""
     return values
 
 
-def _holds(dtype: DType, value: Any) -> bool:
+def _holds(dtype: DType, value: object) -> bool:
     if isinstance(value, bytes):
         return dtype is as_dtype("string")
     return bool(np.asarray(value).dtype == dtype.as_numpy_dtype)

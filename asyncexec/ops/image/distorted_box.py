@@ -165,7 +165,7 @@ def make_stateless_sample(op: OpKernelConstruction) -> Kernel:
     """The kernel of StatelessSampleDistortedBoundingBox."""
     ranges = _ranges(op)
 
-    def kernel(image_size: Any, boxes: Array, covered: Any, seed: Any) -> tuple[Any, ...]:
+    def kernel(image_size: object, boxes: Array, covered: object, seed: object) -> tuple[Any, ...]:
         check_seed(seed)
         return _sampled(ranges, image_size, boxes, covered, SimplePhilox(from_stateless_seed(seed)))
 

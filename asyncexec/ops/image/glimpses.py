@@ -64,7 +64,7 @@ def make_glimpse(op: OpKernelConstruction) -> Kernel:
     """The kernel of ExtractGlimpse and V2."""
     noise = _noise_of(op)
 
-    def kernel(images: Array, size: Any, offsets: Array) -> Array:
+    def kernel(images: Array, size: object, offsets: Array) -> Array:
         height, width = _checked(images, size, offsets)
         glimpses = np.empty((len(images), height, width, images.shape[3]), F32)
         if not glimpses.size:

@@ -241,7 +241,7 @@ def make_decode_and_crop(op: OpKernelConstruction) -> Kernel:
     """The kernel of DecodeAndCropJpeg."""
     decode = jpeg.JpegReader(require("simplejpeg", extra="image"), op.attr("channels"), jpeg.flags_of(op))
 
-    def kernel(contents: Any, window: Array) -> Array:
+    def kernel(contents: object, window: Array) -> Array:
         if np.shape(window) != (4,):
             raise InvalidArgumentError(f"crop_window must have four elements, not be of shape {list(np.shape(window))}")
         if not isinstance(contents, bytes) or not contents.startswith(_JPEG_SIGNATURE):

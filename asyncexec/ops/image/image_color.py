@@ -54,7 +54,7 @@ def hsv_to_rgb(hsv: Array) -> Array:
     return rgb
 
 
-def adjust_hue(rgb: Array, delta: Any) -> Array:
+def adjust_hue(rgb: Array, delta: object) -> Array:
     """*rgb* with its hue turned by *delta* (1 is once around)."""
     red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
     low, middle, high = np.split(np.sort(rgb, -1), 3, -1)
@@ -68,14 +68,14 @@ def adjust_hue(rgb: Array, delta: Any) -> Array:
     return turned
 
 
-def adjust_saturation(rgb: Array, scale: Any) -> Array:
+def adjust_saturation(rgb: Array, scale: object) -> Array:
     """*rgb* with its saturation multiplied by *scale*."""
     hsv = rgb_to_hsv(rgb)
     hsv[..., 1] = np.clip(hsv[..., 1] * scale, 0, 1)
     return hsv_to_rgb(hsv)
 
 
-def adjust_contrast(images: Array, factor: Any) -> Array:
+def adjust_contrast(images: Array, factor: object) -> Array:
     """*images* with each channel's distance from its mean over the image multiplied by *factor*."""
     mean = images.mean((-3, -2), keepdims=True)
     adjusted: Array = (images - mean) * factor + mean

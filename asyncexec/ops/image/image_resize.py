@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def check_corners(op: OpKernelConstruction) -> tuple[bool, bool]:
     return align, half
 
 
-def checked_sides(images: Array, size: Any, *, may_be_empty: bool = False) -> tuple[int, int]:
+def checked_sides(images: Array, size: object, *, may_be_empty: bool = False) -> tuple[int, int]:
     """The sides that *size* spells, for *images* that can be resized to them."""
     if images.ndim != 4:
         raise InvalidArgumentError(f"input must be 4-dimensional, not of shape {list(images.shape)}")
@@ -89,7 +89,7 @@ def make_resize_bilinear(op: OpKernelConstruction) -> Kernel:
     return lambda images, size: resized_linearly(images, size, align, half)
 
 
-def resized_linearly(images: Array, size: Any, align: bool, half: bool) -> Array:
+def resized_linearly(images: Array, size: object, align: bool, half: bool) -> Array:
     """*images* of another size, by the four pixels around each place."""
     height, width = checked_sides(images, size)
     top, bottom, down = linear_samples(images.shape[1], height, align, half)
@@ -125,7 +125,7 @@ def make_resize_nearest(op: OpKernelConstruction) -> Kernel:
     """The kernel of ResizeNearestNeighbor."""
     align, half = check_corners(op)
 
-    def kernel(images: Array, size: Any) -> Array:
+    def kernel(images: Array, size: object) -> Array:
         height, width = checked_sides(images, size)
         rows = nearest_indices(images.shape[1], height, align, half)
         columns = nearest_indices(images.shape[2], width, align, half)
@@ -139,7 +139,7 @@ def make_resize_bicubic(op: OpKernelConstruction) -> Kernel:
     """The kernel of ResizeBicubic."""
     align, half = check_corners(op)
 
-    def kernel(images: Array, size: Any) -> Array:
+    def kernel(images: Array, size: object) -> Array:
         height, width = checked_sides(images, size)
         images = images.astype(F32, copy=False)
         rows = cubic_samples(images.shape[1], height, align, half)
@@ -162,7 +162,7 @@ def make_resize_area(op: OpKernelConstruction) -> Kernel:
     """The kernel of ResizeArea."""
     align, _ = check_corners(op)
 
-    def kernel(images: Array, size: Any) -> Array:
+    def kernel(images: Array, size: object) -> Array:
         height, width = checked_sides(images, size)
         rows, columns = area_matrix(images.shape[1], height, align), area_matrix(images.shape[2], width, align)
         return apply_matrices(images, rows, columns)
@@ -186,7 +186,7 @@ def make_scale_and_translate(op: OpKernelConstruction) -> Kernel:
     if kind not in KERNELS:
         raise InvalidArgumentError(f"Unrecognized kernel type: {kind.decode('utf-8', 'replace')}")
 
-    def kernel(images: Array, size: Any, scale: Array, translation: Array) -> Array:
+    def kernel(images: Array, size: object, scale: Array, translation: Array) -> Array:
         height, width = checked_sides(images, size)
         check_scale(scale, translation)
         rows = translated_matrix(images.shape[1], height, scale[0], translation[0], kind, antialias)
@@ -222,7 +222,7 @@ def make_resize_nearest_grad(op: OpKernelConstruction) -> Kernel:
     """The kernel of ResizeNearestNeighborGrad."""
     align, half = op.attr("align_corners"), op.attr("half_pixel_centers")
 
-    def kernel(grads: Array, size: Any) -> Array:
+    def kernel(grads: Array, size: object) -> Array:
         height, width = checked_sides(grads, size, may_be_empty=True)
         rows = nearest_indices(height, grads.shape[1], align, half)
         columns = nearest_indices(width, grads.shape[2], align, half)
@@ -241,7 +241,7 @@ def make_crop_and_resize(op: OpKernelConstruction) -> Kernel:
     bilinear = op.attr("method") == b"bilinear"
     fill = F32(op.attr("extrapolation_value"))
 
-    def kernel(image: Array, boxes: Array, box_index: Array, crop_size: Any) -> Array:
+    def kernel(image: Array, boxes: Array, box_index: Array, crop_size: object) -> Array:
         height, width = _checked_crop(image, boxes, box_index, crop_size)
         y, y_inside = crop_positions(boxes[:, 0], boxes[:, 2], image.shape[1], height)
         x, x_inside = crop_positions(boxes[:, 1], boxes[:, 3], image.shape[2], width)
@@ -264,7 +264,7 @@ def check_boxes(boxes: Array, box_index: Array, batch: int) -> None:
         raise OutOfRangeError(f"box_index has values outside [0, {batch})")
 
 
-def _checked_crop(image: Array, boxes: Array, box_index: Array, crop_size: Any) -> tuple[int, int]:
+def _checked_crop(image: Array, boxes: Array, box_index: Array, crop_size: object) -> tuple[int, int]:
     if image.ndim != 4 or not image.shape[1] or not image.shape[2]:
         raise InvalidArgumentError(f"image must be 4-D with positive sides, not of shape {list(image.shape)}")
     sides = np.asarray(crop_size)

@@ -39,7 +39,7 @@ def check_image(image: Array, channels: tuple[int, ...]) -> None:
         raise InternalError(f"JPEG encoding failed: an image has 1 to 65500 rows and columns: {image.shape}")
 
 
-def encode(pillow: ModuleType, image: Array, options: Mapping[str, Any], density: bytes) -> bytes:
+def encode(pillow: ModuleType, image: Array, options: Mapping[str, object], density: bytes) -> bytes:
     """*image* as a file."""
     is_gray = image.shape[2] == 1
     out = io.BytesIO()

@@ -60,12 +60,12 @@ def _read(images: Array, y: Array, x: Array, fill: Any) -> Array:
     return np.where(inside[..., None], pixels, fill)
 
 
-def _nearest(images: Array, y: Array, x: Array, fill: Any) -> Array:
+def _nearest(images: Array, y: Array, x: Array, fill: object) -> Array:
     rows, columns = (np.copysign(np.floor(np.abs(axis.astype(np.float64)) + 0.5), axis) for axis in (y, x))
     return _read(images, rows, columns, fill)
 
 
-def _bilinear(images: Array, y: Array, x: Array, fill: Any) -> Array:
+def _bilinear(images: Array, y: Array, x: Array, fill: object) -> Array:
     top, left = np.floor(y), np.floor(x)
     bottom, right = top + 1, left + 1
 

@@ -27,7 +27,7 @@ def _cut(values: Array, divisor: int) -> Array:
     return quotient
 
 
-def _resized(images: Array, size: Any, align: bool, half: bool) -> Array:
+def _resized(images: Array, size: object, align: bool, half: bool) -> Array:
     one = 1 << _BITS[images.dtype.kind]
     height, width = checked_sides(images, size)
     if (height, width) == images.shape[1:3]:
@@ -54,7 +54,7 @@ def make_quantized_resize(op: OpKernelConstruction) -> Kernel:
     align, half = op.attr("align_corners"), op.attr("half_pixel_centers")
     resize = resized_linearly if op.attr("T").name == "float32" else _resized
 
-    def kernel(images: Array, size: Any, low: Any, high: Any) -> tuple[Array, Any, Any]:
+    def kernel(images: Array, size: object, low: Any, high: Any) -> tuple[Array, Any, Any]:
         if np.ndim(low) or np.ndim(high):
             raise InvalidArgumentError("min and max must be scalars")
         return resize(images, size, align, half), low, high

@@ -84,7 +84,7 @@ register_op("ShardedFilespec", "basename: string, num_shards: int32 -> filename:
 def _restore(construction: OpKernelConstruction) -> Kernel:
     dtypes, files, op = construction.attr("dtypes"), construction.resource_mgr.files, construction.op
 
-    def restore(prefix: Any, tensor_names: Any, shape_and_slices: Any) -> tuple[Any, ...]:
+    def restore(prefix: object, tensor_names: object, shape_and_slices: object) -> tuple[Any, ...]:
         names, parts = _named(tensor_names, shape_and_slices, len(dtypes))
         path = named_path(scalar_string(prefix, "prefix"))
         reader = BundleReader(path, check=partial(files.path, op))
@@ -122,7 +122,7 @@ def _check_fit(reader: BundleReader, names: Sequence[str], parts: Sequence[_Part
 def _save(construction: OpKernelConstruction) -> Kernel:
     dtypes, files, op = construction.attr("dtypes"), construction.resource_mgr.files, construction.op
 
-    def save(prefix: Any, tensor_names: Any, shape_and_slices: Any, *tensors: Any) -> tuple[()]:
+    def save(prefix: object, tensor_names: object, shape_and_slices: object, *tensors: object) -> tuple[()]:
         names, parts = _named(tensor_names, shape_and_slices, len(dtypes))
         path = files.path(op, named_path(scalar_string(prefix, "prefix")), writes=True)
         saved = [

@@ -61,7 +61,7 @@ def _check_name(op: OpKernelConstruction) -> None:
         raise InvalidArgumentError(f'Failed to parse tensor name: "{name.decode("utf-8", "replace")}"')
 
 
-def _finite_parts(value: Any) -> tuple[Any, Any]:
+def _finite_parts(value: object) -> tuple[Any, Any]:
     """The elements as float64, and which are NaN."""
     numbers = np.asarray(value).astype(np.float64).ravel()
     return numbers, np.isnan(numbers)
@@ -106,11 +106,11 @@ def make_numeric_summary(op: OpKernelConstruction) -> Kernel:
     return _unless_gated(op, kernel)
 
 
-def _curt(identity: int, value: Any, _: DType) -> list[float]:
+def _curt(identity: int, value: object, _: DType) -> list[float]:
     return [identity, float(not np.isfinite(np.asarray(value).astype(np.float64)).all())]
 
 
-def _concise(identity: int, value: Any, _: DType) -> list[float]:
+def _concise(identity: int, value: object, _: DType) -> list[float]:
     numbers, is_nan = _finite_parts(value)
     return [identity, numbers.size, (numbers == -np.inf).sum(), (numbers == np.inf).sum(), is_nan.sum()]
 
@@ -131,7 +131,7 @@ def _shape(identity: int, value: Any, dtype: DType) -> list[float]:
     return [identity, dtype.base_dtype.enum, len(dims), np.size(value), *shown]
 
 
-def _three_slots(identity: int, value: Any, dtype: DType) -> list[float]:
+def _three_slots(identity: int, value: object, dtype: DType) -> list[float]:
     _, _, below, above, nans = _concise(identity, value, dtype)
     return [-np.inf if below else 0.0, np.inf if above else 0.0, np.nan if nans else 0.0]
 

@@ -90,7 +90,7 @@ def read_whole(path: Path) -> bytes:
 def _read_file(construction: OpKernelConstruction) -> Kernel:
     files, op = construction.resource_mgr.files, construction.op
 
-    def read_file(filename: Any) -> bytes:
+    def read_file(filename: object) -> bytes:
         return read_whole(files.path(op, named_path(scalar_string(filename, "Input filename tensor"))))
 
     return read_file
@@ -100,7 +100,7 @@ def _read_file(construction: OpKernelConstruction) -> Kernel:
 def _write_file(construction: OpKernelConstruction) -> Kernel:
     files, op = construction.resource_mgr.files, construction.op
 
-    def write_file(filename: Any, contents: Any) -> tuple[()]:
+    def write_file(filename: object, contents: object) -> tuple[()]:
         path = files.path(op, named_path(scalar_string(filename, "Input filename tensor")), writes=True)
         data = scalar_string(contents, "Contents tensor")
         with file_errors():
@@ -152,7 +152,7 @@ def initialize_table_from_text_file(construction: OpKernelConstruction) -> Kerne
     if len(delimiter) != 1:
         raise InvalidArgumentError(f"delimiter should be only 1 char, not {delimiter!r}", op=construction.op)
 
-    def kernel(handle: Any, filename: Any) -> tuple[()]:
+    def kernel(handle: object, filename: object) -> tuple[()]:
         table = initializable(handle)
         key_of = _line_part(key_index, table.key_dtype, delimiter, offset)
         value_of = _line_part(value_index, table.value_dtype, delimiter, offset)

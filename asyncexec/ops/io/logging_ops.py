@@ -66,7 +66,7 @@ register_op("Timestamp", "-> ts: float64", shape=scalars, is_stateful=True)
 def _assert(construction: OpKernelConstruction) -> Kernel:
     summarize = construction.attr("summarize")
 
-    def check(condition: Any, *data: Any) -> tuple[()]:
+    def check(condition: object, *data: object) -> tuple[()]:
         if isinstance(condition, np.ndarray):
             raise InvalidArgumentError(f"In[0] should be a scalar: {TensorShape(condition.shape)}")
         if not condition:
@@ -83,7 +83,7 @@ def _print(construction: OpKernelConstruction) -> Kernel:
     summarize, first_n = construction.attr("summarize"), construction.attr("first_n")
     calls = count()
 
-    def show(value: Any, *data: Any) -> Any:
+    def show(value: object, *data: object) -> Any:
         if first_n < 0 or next(calls) < first_n:
             sys.stderr.write(message + "".join(f"[{summarize_value(item, summarize)}]" for item in data) + "\n")
         return value

@@ -262,7 +262,7 @@ def _reader_kernel(construction: OpKernelConstruction) -> Kernel:
     return lambda: found
 
 
-def _queue_of(handle: Any) -> Queue:
+def _queue_of(handle: object) -> Queue:
     queue = require_kind(handle, Queue)  # type: ignore[type-abstract]
     if queue.component_dtypes != (string,):
         raise InvalidArgumentError(

@@ -32,11 +32,11 @@ def make_vocab_remapping(op: OpKernelConstruction) -> Kernel:
     first, count, old_count = op.attr("new_vocab_offset"), op.attr("num_new_vocab"), op.attr("old_vocab_size")
     files, name = op.resource_mgr.files, op.op
 
-    def words(filename: Any, what: str, size: int) -> list[bytes]:
+    def words(filename: object, what: str, size: int) -> list[bytes]:
         path = files.path(name, named_path(scalar_string(filename, what)))
         return list(vocabulary_lines(read_whole(path), size))
 
-    def kernel(new_file: Any, old_file: Any) -> tuple[Any, Any]:
+    def kernel(new_file: object, old_file: object) -> tuple[Any, Any]:
         wanted = words(new_file, "new_vocab_file", first + count)[first:]
         old: dict[bytes, int] = {}
         for number, word in enumerate(words(old_file, "old_vocab_file", old_count)):

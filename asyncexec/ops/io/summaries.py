@@ -162,7 +162,7 @@ def sounds(tag: bytes, tensor: Any, max_outputs: int, sample_rate: Any) -> list[
     return found
 
 
-def wav(sound: Any, sample_rate: int, channels: int) -> bytes:
+def wav(sound: object, sample_rate: int, channels: int) -> bytes:
     """Floats in [-1, 1) as a WAV file of 16 bits a sample."""
     for name, value, most in (("sample_rate", sample_rate, 2**32), ("num_channels", channels, 2**16)):
         if not 0 < value < most:

@@ -131,7 +131,7 @@ def tensor_value(construction: OpKernelConstruction) -> Callable[..., bytes]:
     return value
 
 
-def _merge(*inputs: Any) -> bytes:
+def _merge(*inputs: object) -> bytes:
     found: Sequence[bytes] = [one for value in inputs for one in flat_strings(value)]
     return summaries.merged(found)
 

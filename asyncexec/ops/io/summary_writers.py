@@ -184,7 +184,7 @@ def _close(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("ImportEvent", kind=KernelKind.EXPENSIVE, is_expensive=True, handles=SummaryFile)
 def _import_event(construction: OpKernelConstruction) -> Kernel:
-    def import_event(writer: SummaryFile, message: Any) -> tuple[()]:
+    def import_event(writer: SummaryFile, message: object) -> tuple[()]:
         writer.write(summaries.checked(scalar_string(message, "event"), "tf.Event"))
         return ()
 
@@ -235,7 +235,7 @@ def _scalar(construction: OpKernelConstruction) -> _Content:
 
 
 def _histogram(construction: OpKernelConstruction) -> _Content:
-    def content(tag: Any, values: Any) -> bytes:
+    def content(tag: object, values: object) -> bytes:
         name = scalar_string(tag, "tag")
         return _of([summaries.histogram(name, values, name.decode(errors="replace"))])
 

@@ -169,7 +169,7 @@ def lu(construction: OpKernelConstruction) -> Kernel:
 def _lapack_lu(dtype: np.dtype[Any]) -> Kernel:
     (getrf,) = require("scipy.linalg.lapack", extra="ops").get_lapack_funcs(("getrf",), dtype=dtype)
 
-    def factor(matrix: Any) -> Any:
+    def factor(matrix: object) -> Any:
         packed, swaps, _ = getrf(matrix)
         return packed, _permutation(swaps)
 
@@ -246,7 +246,7 @@ def _logarithm(upper: Any) -> Any:
     return total
 
 
-def _of_matrix(function: Callable[[Any], Any], matrix: Any) -> Any:
+def _of_matrix(function: Callable[[Any], Any], matrix: object) -> Any:
     """*function*, of upper triangular matrices, of *matrix*: not a number where it has none."""
     try:
         upper, basis = require("scipy.linalg", extra="ops").schur(matrix, output="complex")

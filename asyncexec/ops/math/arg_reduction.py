@@ -84,10 +84,10 @@ def _register(name: str, attrs: str, search: Callable[..., Any], worst: float) -
         find = _ignoring_nan(search, worst) if c.attr("T").is_floating else search
         output_type = c.np_dtype("output_type")
 
-        def kernel(x: Any, dimension: Any) -> Any:
+        def kernel(x: object, dimension: object) -> Any:
             return find(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
 
-        def without_nan(x: Any, dimension: Any) -> Any:
+        def without_nan(x: object, dimension: object) -> Any:
             return search(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
 
         kernel.if_usual = without_nan  # type: ignore[attr-defined]

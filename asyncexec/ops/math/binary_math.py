@@ -165,14 +165,14 @@ def groups_of(count: int) -> list[slice]:
     return [slice(0, end), *[slice(start, start + 8) for start in range(end, count, 8)]]
 
 
-def add_up(total: Any, *others: Any) -> Any:
+def add_up(total: Any, *others: object) -> Any:
     """The sum of a group."""
     for other in others:
         total = total + other
     return total
 
 
-def add_group(total: Any, *summands: Any) -> Any:
+def add_group(total: object, *summands: object) -> Any:
     """*total*, and the sum of another group."""
     return total + add_up(*summands)
 
@@ -198,7 +198,7 @@ for _name in ("AddN", "AccumulateNV2"):
     register_kernel(_name, dtypes={"T": NUMBERS}, is_elementwise=True)(_make_add_n)
 
 
-def _add_variants(*inputs: Any) -> Any:
+def _add_variants(*inputs: object) -> Any:
     if any(isinstance(value, np.ndarray) for value in inputs):
         raise InvalidArgumentError("AddN of non-scalar Tensor with dtype=DT_VARIANT is not supported")
     return reduce(variant_ops.add, inputs)

@@ -36,7 +36,7 @@ _LOST_BITS: Final = {
 }
 
 
-def same(x: Any) -> Any:
+def same(x: object) -> Any:
     """x"""
     return x
 

@@ -66,7 +66,7 @@ def tolerant(function: Kernel, answer: bool) -> Kernel:
     """*function*, but the scalar *answer* for two tensors whose shapes do not broadcast."""
     unequal = np.bool_(answer)
 
-    def kernel(x: Any, y: Any) -> Any:
+    def kernel(x: object, y: object) -> Any:
         try:
             return function(x, y)
         except ValueError:

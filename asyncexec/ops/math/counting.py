@@ -52,7 +52,7 @@ def _count(values: Any, bins: int, weights: Any) -> Any:
     return result
 
 
-def bincount(values: Any, size: Any, weights: Any) -> Any:
+def bincount(values: Any, size: object, weights: Any) -> Any:
     """Count the *values* of any shape, as one vector; those not below *size* are left out."""
     bins = _checked_bins(values, size, weights)
     return _count(np.ravel(values), bins, np.ravel(weights))

@@ -52,7 +52,7 @@ def _by_zero(error: type[OpError]) -> OpError:
 def no_zero(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Kernel:
     """Integer *function*, with *error* where the divisor is zero."""
 
-    def kernel(x: Any, y: Any) -> Any:
+    def kernel(x: object, y: Any) -> Any:
         result = function(x, y)
         if not np.all(y) and np.size(result):
             raise _by_zero(error)
@@ -65,7 +65,7 @@ def no_zero(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Ke
 def no_zero_scalar(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Kernel:
     """The same for scalars."""
 
-    def kernel(x: Any, y: Any) -> Any:
+    def kernel(x: object, y: object) -> Any:
         if not y:
             raise _by_zero(error)
         return function(x, y)

@@ -92,7 +92,7 @@ def _derivatives(a: Any, x: Any, least: float, *, of_sample: bool) -> Any:
 
 
 def _kernel(*, of_sample: bool) -> Kernel:
-    def kernel(a: Any, x: Any) -> Any:
+    def kernel(a: object, x: object) -> Any:
         dtype = np.asarray(a).dtype
         wide_a, wide_x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
         result = np.full(wide_a.shape, np.nan)

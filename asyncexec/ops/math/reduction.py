@@ -96,7 +96,7 @@ def _mean(dtype: DType) -> Reduce:
     if dtype.is_integer:
         wide: Any = np.uint64 if dtype.is_unsigned else np.int64
 
-        def mean_of_integers(x: Any, axes: Axes, keep: bool) -> Any:
+        def mean_of_integers(x: object, axes: Axes, keep: bool) -> Any:
             total = _add_reduce(x, axes, wide, keepdims=keep)
             count = wide(max(_count(x, axes), 1))
             return ((total - np.fmod(total, count)) // count).astype(np_dtype)
@@ -108,7 +108,7 @@ def _mean(dtype: DType) -> Reduce:
         total = _add_reduce(x.astype(accumulator, copy=False), axes, keepdims=keep)
         return (total / accumulator.type(_count(x, axes))).astype(np_dtype, copy=False)
 
-    def mean_of_complex(x: Any, axes: Axes, keep: bool) -> Any:
+    def mean_of_complex(x: object, axes: Axes, keep: bool) -> Any:
         total = _add_reduce(x, axes, keepdims=keep)
         return total / np_dtype.type(max(_count(x, axes), 1))
 
@@ -130,7 +130,7 @@ def _min(dtype: DType) -> Reduce:
     return _by_ordering(np.minimum, highest(dtype))
 
 
-def _by_ordering(ufunc: np.ufunc, initial: Any) -> Reduce:
+def _by_ordering(ufunc: np.ufunc, initial: object) -> Reduce:
     reduce = ufunc.reduce
     return lambda x, axes, keep: reduce(x, axes, keepdims=keep, initial=initial)
 
@@ -156,7 +156,7 @@ def _euclidean_norm(dtype: DType) -> Reduce:
         # The small floats are squared as they are; the product of a complex number and its conjugate is real.
         return x * x if not dtype.is_complex else x.real * x.real + x.imag * x.imag
 
-    def norm(x: Any, axes: Axes, keep: bool) -> Any:
+    def norm(x: object, axes: Axes, keep: bool) -> Any:
         squares = _add_reduce(squared(x), axes, None if dtype.is_complex else wide, keepdims=keep)
         if wide is not np_dtype and dtype in SMALL_FLOATS:
             squares = squares.astype(np_dtype).astype(wide)
@@ -176,7 +176,7 @@ def _register(name: str, attrs: str, make_reduce: Callable[[DType], Reduce], dty
 def _over_axes(reduce: Reduce, keep_dims: bool) -> Kernel:
     last: tuple[Any, int, Axes] = None, 0, ()  # mostly the axes are a constant
 
-    def kernel(x: Any, axes: Any) -> Any:
+    def kernel(x: Any, axes: object) -> Any:
         nonlocal last
         known, known_rank, found = last
         rank = np.ndim(x)

@@ -177,7 +177,7 @@ def _register_unsorted(
     attrs: str,
     dtypes: frozenset[DType],
     ufunc: np.ufunc,
-    fill: Any,
+    fill: object,
     shape: ShapeFunction = _unsorted_shape,
 ) -> None:
     register_op(name, _UNSORTED_SIGNATURE, attrs, shape=shape)

@@ -23,7 +23,7 @@ from asyncexec.ops.math.segment import check_sorted, divide_rows, reduce_sorted,
 Divisor = Callable[[Any], Any] | None
 
 
-def _count(counts: Any) -> Any:
+def _count(counts: object) -> Any:
     return counts
 
 

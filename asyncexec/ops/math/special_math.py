@@ -92,7 +92,7 @@ for _op, (_name, _value) in _SECOND_KIND.items():
 def replacing(function: Kernel, where: Kernel, value: float) -> Kernel:
     """*function*, but *value* wherever *where* holds of its first argument."""
 
-    def kernel(x: Any, *others: Any) -> Any:
+    def kernel(x: object, *others: object) -> Any:
         result, replaced = function(x, *others), where(x)
         return np.where(replaced, result.dtype.type(value), result)[()] if np.any(replaced) else result
 
@@ -192,7 +192,7 @@ def _zeta_function() -> Kernel:
 def _polygamma(c: OpKernelConstruction) -> Kernel:
     special, digamma, dtype, zeta = _special(), digamma_function(), c.np_dtype("T"), _zeta_function()
 
-    def polygamma(a: Any, x: Any) -> Any:
+    def polygamma(a: object, x: object) -> Any:
         order = np.asarray(a, np.float64)
         sign = np.where(order % 2 == 0, -1.0, 1.0)
         value = sign * special.gamma(order + 1) * zeta(order + 1, np.asarray(x, np.float64))

@@ -329,7 +329,7 @@ def _gru_cell_grad(x: Array, h_prev: Array, w_ru: Array, w_c: Array, *rest: Arra
 def _register_gru(op: str, function: Callable[..., tuple[Array, ...]], names: Sequence[str]) -> None:
     @register_kernel(op, dtypes={"T": {types.float32}})
     def make(c: OpKernelConstruction) -> Kernel:
-        def kernel(*inputs: Any) -> tuple[Array, ...]:
+        def kernel(*inputs: object) -> tuple[Array, ...]:
             _check_inputs(dict(zip(names, inputs, strict=True)), 2, "h_prev")
             return function(*inputs)
 

@@ -7,7 +7,7 @@ layouts run here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -142,7 +142,7 @@ def rounded(function: Callable[..., Array], op: OpKernelConstruction) -> Kernel:
         return function
     np_dtype = dtype.as_numpy_dtype
 
-    def kernel(*inputs: Any) -> Array:
+    def kernel(*inputs: object) -> Array:
         return function(*inputs).astype(np_dtype)
 
     return kernel

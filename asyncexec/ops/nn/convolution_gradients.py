@@ -49,7 +49,7 @@ def filter_gradient_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [c.value_as_shape(1).with_rank(rank + 2)]
 
 
-def sizes_vector(sizes: Any, rank: int, what: str) -> tuple[int, ...]:
+def sizes_vector(sizes: object, rank: int, what: str) -> tuple[int, ...]:
     """The shape that a vector of *rank* integers spells."""
     array = np.asarray(sizes)
     if array.ndim != 1:
@@ -91,7 +91,7 @@ def make_input_gradient(
     windows = make_windows(op.attrs, rank)
     first = windows.channels_first
 
-    def kernel(sizes: Any, filters: Array, dy: Array) -> Array:
+    def kernel(sizes: object, filters: Array, dy: Array) -> Array:
         check_ranks(rank, filter=filters, out_backprop=dy)
         filters, dy = widened(filters), widened(channels_last(dy) if first else dy)
         shape = input_shape(sizes, filters, dy, windows)
@@ -111,7 +111,7 @@ def make_filter_gradient(
     windows = make_windows(op.attrs, rank)
     first = windows.channels_first
 
-    def kernel(x: Array, sizes: Any, dy: Array) -> Array:
+    def kernel(x: Array, sizes: object, dy: Array) -> Array:
         check_ranks(rank, input=x, out_backprop=dy)
         shape = sizes_vector(sizes, rank + 2, "filter_sizes")
         if first:

@@ -40,7 +40,7 @@ def nudged(low: Any, high: Any, least: np.float32, greatest: np.float32) -> tupl
     return (least - zero) * scale, (greatest - zero) * scale, scale
 
 
-def fake_quant(inputs: Any, low: Any, high: Any, least: np.float32, greatest: np.float32) -> Any:
+def fake_quant(inputs: Any, low: object, high: object, least: np.float32, greatest: np.float32) -> Any:
     """*inputs* rounded to one of the values between *low* and *high*; zeros where both are 0."""
     start, stop, scale = nudged(low, high, least, greatest)
     clamped = np.maximum(np.minimum(inputs, stop), start)

@@ -44,7 +44,7 @@ def _args_gradient(c: OpKernelConstruction) -> Kernel:
     if not low < high:
         raise InvalidArgumentError(f"min has to be smaller than max, was: {low} >= {high}")
 
-    def kernel(gradients: Any, inputs: Any) -> Any:
+    def kernel(gradients: object, inputs: object) -> Any:
         _check_same(gradients, inputs)
         return (gradients * ((inputs >= start) & (inputs <= stop)).astype(np.float32))[()]
 

@@ -126,7 +126,7 @@ def make_l2_loss(op: OpKernelConstruction) -> Kernel:
     dtype = op.np_dtype("T")
     wide = compute_dtype(dtype)
 
-    def kernel(t: Any) -> Any:
+    def kernel(t: object) -> Any:
         flat = np.asarray(t, wide).reshape(-1)
         return dtype.type(np.sum(flat * flat) / 2)
 

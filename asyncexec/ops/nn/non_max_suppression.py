@@ -38,7 +38,7 @@ def box_similarity(boxes: Array) -> Similarity:
     return similarity
 
 
-def suppress(scores: Array, limit: int, threshold: Any, least: Any, similarity: Similarity) -> Array:
+def suppress(scores: Array, limit: int, threshold: object, least: object, similarity: Similarity) -> Array:
     """The best *limit* candidates above *least*, none more similar to a better one than *threshold*."""
     candidates = np.flatnonzero(scores > least)
     order = candidates[np.argsort(-scores[candidates].astype(np.float64), kind="stable")]
@@ -52,7 +52,7 @@ def suppress(scores: Array, limit: int, threshold: Any, least: Any, similarity: 
 
 
 def suppress_softly(
-    scores: Array, limit: int, least: Any, sigma: Any, similarity: Similarity
+    scores: Array, limit: int, least: object, sigma: object, similarity: Similarity
 ) -> tuple[list[int], list[Any]]:
     """The best candidates, each score lowered by its likeness to better ones; with the scores they end with."""
     scale = scores.dtype.type(-0.5) / sigma
@@ -102,13 +102,13 @@ def _lowest(scores: Array) -> Any:
     return np.finfo(scores.dtype).min
 
 
-def nms_v2(boxes: Array, scores: Array, limit: Any, threshold: Any) -> Array:
+def nms_v2(boxes: Array, scores: Array, limit: object, threshold: object) -> Array:
     """The kernel of NonMaxSuppressionV2."""
     count = checked_limit(boxes, scores, limit, threshold)
     return suppress(scores, count, threshold, _lowest(scores), box_similarity(boxes))
 
 
-def nms_v3(boxes: Array, scores: Array, limit: Any, threshold: Any, least: Any) -> Array:
+def nms_v3(boxes: Array, scores: Array, limit: object, threshold: object, least: object) -> Array:
     """The kernel of NonMaxSuppressionV3."""
     count = checked_limit(boxes, scores, limit, threshold, least)
     return suppress(scores, count, threshold, least, box_similarity(boxes))
@@ -139,7 +139,7 @@ def make_nms_v4(op: OpKernelConstruction) -> Kernel:
     """The kernel of NonMaxSuppressionV4."""
     pad = op.attr("pad_to_max_output_size")
 
-    def kernel(boxes: Array, scores: Array, limit: Any, threshold: Any, least: Any) -> tuple[Array, Any]:
+    def kernel(boxes: Array, scores: Array, limit: Any, threshold: object, least: object) -> tuple[Array, Any]:
         selected = nms_v3(boxes, scores, limit, threshold, least)
         return _padded(selected, int(limit)) if pad else selected, np.int32(len(selected))
 
@@ -206,7 +206,7 @@ def make_combined_nms(op: OpKernelConstruction) -> Kernel:
 
 
 def _combined_image(
-    boxes: Array, scores: Array, per_class: int, threshold: Any, least: Any, size: int
+    boxes: Array, scores: Array, per_class: int, threshold: object, least: object, size: int
 ) -> tuple[Array, Array, Array]:
     chosen, values, labels = [np.zeros((0, 4), F32)], [np.zeros(0, F32)], [np.zeros(0, F32)]
     for label in range(scores.shape[1]):

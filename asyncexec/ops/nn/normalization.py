@@ -173,7 +173,7 @@ def make_batch_norm_grad(op: OpKernelConstruction) -> Kernel:
     rank = image_rank(op.attrs)
     dtype, vector_dtype = op.np_dtype("T"), op.output_dtypes[1].as_numpy_dtype
 
-    def kernel(dy: Array, x: Array, scale: Array, mean: Array, variance: Array, _: Any = None) -> tuple[Array, ...]:
+    def kernel(dy: Array, x: Array, scale: Array, mean: Array, variance: Array, _: object = None) -> tuple[Array, ...]:
         if dy.shape != x.shape or x.ndim != rank:
             raise InvalidArgumentError(
                 f"x and y_backprop must have the same shape of rank {rank}: {list(x.shape)} vs. {list(dy.shape)}"

@@ -257,7 +257,7 @@ def make_max_pool_grad_v2(op: OpKernelConstruction) -> Kernel:
     """The kernel of MaxPoolGradV2."""
     attrs = op.attrs
 
-    def kernel(x: Array, y: Array, grad: Array, ksize: Any, strides: Any) -> Array:
+    def kernel(x: Array, y: Array, grad: Array, ksize: object, strides: object) -> Array:
         return checked_max_grad(Pooling(with_values(attrs, ksize, strides), 2), x, y, grad)
 
     return rounded(kernel, op)
@@ -270,7 +270,7 @@ def make_average_pool_grad(op: OpKernelConstruction) -> Kernel:
     pooling = Pooling(op.attrs, rank, average=True)
     first = pooling.windows.channels_first
 
-    def kernel(sizes: Any, grad: Array) -> Array:
+    def kernel(sizes: object, grad: Array) -> Array:
         shape = sizes_vector(sizes, rank + 2, "orig_input_shape")
         if grad.ndim != rank + 2:
             raise InvalidArgumentError(f"out_backprop must be {rank + 2}-dimensional, not of shape {list(grad.shape)}")

@@ -6,7 +6,7 @@ Rules from ``tensorflow/core/kernels/maxpooling_op.cc``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def make_second_gradient_v2(op: OpKernelConstruction) -> Kernel:
     """The kernel of MaxPoolGradGradV2."""
     attrs = op.attrs
 
-    def kernel(x: Array, y: Array, grad: Array, ksize: Any, strides: Any) -> Array:
+    def kernel(x: Array, y: Array, grad: Array, ksize: object, strides: object) -> Array:
         return second_gradient(Pooling(with_values(attrs, ksize, strides), 2), x, y, grad)
 
     return kernel

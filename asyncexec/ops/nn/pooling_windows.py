@@ -28,7 +28,7 @@ def lowest(dtype: np.dtype[Any]) -> Any:
     return np.finfo(dtype).min if dtype.kind == "f" else dtype.type("-3.3895e38")
 
 
-def _combined(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> Array:
+def _combined(x: Array, axes: Sequence[Axis], start: object, combine: np.ufunc) -> Array:
     """*start* and the cells of each window, combined; a new array."""
     out = _of_windows(x, axes, start, combine)
     # Last, where there is least left of it: in which order makes no difference.
@@ -36,14 +36,14 @@ def _combined(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> 
     return combined
 
 
-def _of_windows(x: Array, axes: Sequence[Axis], start: Any, combine: np.ufunc) -> Array:
+def _of_windows(x: Array, axes: Sequence[Axis], start: object, combine: np.ufunc) -> Array:
     """The cells of each window, combined, and *start* where windows reach over the edge."""
     for i, axis in enumerate(axes):
         x = _along(x, axis, i + 1, start, combine)
     return x
 
 
-def _along(x: Array, axis: Axis, position: int, start: Any, combine: np.ufunc) -> Array:
+def _along(x: Array, axis: Axis, position: int, start: object, combine: np.ufunc) -> Array:
     if axis.is_plain:
         return x
     shape = (*x.shape[:position], axis.out, *x.shape[position + 1 :])

@@ -47,7 +47,7 @@ def _exact_scale(dtype: np.dtype[Any], low: Any, high: Any) -> float:
     return steps / (float(np.float32(high) - np.float32(low)) * (steps / (steps - 1.0)))
 
 
-def to_integer(dtype: np.dtype[Any], value: float, low: Any, high: Any) -> int:
+def to_integer(dtype: np.dtype[Any], value: float, low: Any, high: object) -> int:
     """The integer for *value*, even where it is out of *dtype*'s range (``FloatToQuantizedUnclamped``)."""
     lowest = int(np.iinfo(dtype).min)
     if low == high:
@@ -59,7 +59,7 @@ def to_integer(dtype: np.dtype[Any], value: float, low: Any, high: Any) -> int:
     return int(steps) + lowest
 
 
-def clipped_integer(dtype: np.dtype[Any], value: float, low: Any, high: Any) -> int:
+def clipped_integer(dtype: np.dtype[Any], value: float, low: object, high: object) -> int:
     """The integer for *value*, or the nearest that *dtype* has."""
     info = np.iinfo(dtype)
     return min(max(to_integer(dtype, value, low, high), int(info.min)), int(info.max))
@@ -183,7 +183,7 @@ def _quantize(c: OpKernelConstruction) -> Kernel:
     if mode == b"MIN_FIRST" and axis >= 0:
         raise UnimplementedError("MIN_FIRST mode is not implemented for QuantizeV2 with axis != -1.")
 
-    def quantize(x: Any, given_low: Any, given_high: Any) -> tuple[Any, Any, Any]:
+    def quantize(x: object, given_low: Any, given_high: object) -> tuple[Any, Any, Any]:
         low, high = _ranges(x, given_low, given_high, axis, ("input_min_range", "input_max_range"))
         if np.any(high < low):
             raise InvalidArgumentError("input_max_range must be larger than input_min_range.")

@@ -74,7 +74,7 @@ def _quantized_conv2d(c: OpKernelConstruction) -> Kernel:
     convolve = convolution_kernel(c, 2)
     names = ("min_input", "max_input", "min_filter", "max_filter")
 
-    def quantized_conv2d(x: Any, filters: Any, *given: Any) -> tuple[Any, Any, Any]:
+    def quantized_conv2d(x: Any, filters: Any, *given: object) -> tuple[Any, Any, Any]:
         ranges = [scalar(value, name) for value, name in zip(given, names, strict=True)]
         product = convolve(centered(x, *ranges[:2]), centered(filters, *ranges[2:]))
         return as_int32(product), *product_range(x.dtype, filters.dtype, ranges)
@@ -131,7 +131,7 @@ def _register_relu(op: str, limit: float | None) -> None:
         def make(c: OpKernelConstruction) -> Kernel:
             np_dtype = c.np_dtype("Tinput")
 
-            def relu(x: Any, *given: Any) -> tuple[Any, Any, Any]:
+            def relu(x: Any, *given: object) -> tuple[Any, Any, Any]:
                 *top, low, high = given
                 low, high = scalar(low, "min_features"), scalar(high, "max_features")
                 least = np_dtype.type(clipped_integer(np_dtype, 0.0, low, high))
@@ -170,7 +170,7 @@ register_op(
 def _quantized_concat(c: OpKernelConstruction) -> Kernel:
     count, dtype = c.attr("N"), c.np_dtype("T")
 
-    def quantized_concat(axis: Any, *inputs: Any) -> tuple[Any, Any, Any]:
+    def quantized_concat(axis: Any, *inputs: object) -> tuple[Any, Any, Any]:
         if np.less(axis, 0).any():
             raise InvalidArgumentError(f"concat_dim must not be negative, but is {axis}")
         lows = [scalar(value, "input_mins") for value in inputs[count : 2 * count]]

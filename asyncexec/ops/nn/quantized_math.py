@@ -39,14 +39,14 @@ _UINT8: Final = np.dtype(np.uint8)
 _BITS: Final = 16  # after the point, of what qint32 becomes on its way to quint8
 
 
-def product_range(a: np.dtype[Any], b: np.dtype[Any], ranges: Sequence[Any]) -> tuple[Any, Any]:
+def product_range(a: np.dtype[Any], b: np.dtype[Any], ranges: Sequence[object]) -> tuple[Any, Any]:
     """The range of int32 products of integers of the types *a* and *b*, which have those ranges."""
     low_a, high_a, low_b, high_b = ranges
     level = one_level(a, low_a, high_a) * one_level(b, low_b, high_b)
     return level * np.float32(-(2**31)), level * np.float32(2**31 - 1)
 
 
-def as_int32(exact: Any) -> Any:
+def as_int32(exact: object) -> Any:
     """Sums of products, which float64 holds exactly, as int32 numbers."""
     return as_value(np.asarray(exact).astype(np.int64).astype(np.int32))
 
@@ -94,7 +94,7 @@ for _op in ("QuantizedAdd", "QuantizedMul"):
 _QUINT8: Final = {"T1": {types.quint8}, "T2": {types.quint8}, "Toutput": {types.qint32}}
 
 
-def _range_of(name: str, low: Any, high: Any) -> tuple[Any, Any]:
+def _range_of(name: str, low: object, high: object) -> tuple[Any, Any]:
     low, high = scalar(low, f"min_{name}"), scalar(high, f"max_{name}")
     check_ordered(name, low, high)
     return low, high
@@ -126,7 +126,7 @@ def _summand(x: Any, of_x: Sequence[Any], low: Any, high: Any, is_alone: bool) -
     return (start + x.astype(np.int64) * (end - start)).clip(-(2**31), 2**31 - 1).astype(np.int32)
 
 
-def quantized_mul(x: Any, y: Any, *ranges: Any) -> tuple[Any, Any, Any]:
+def quantized_mul(x: Any, y: Any, *ranges: object) -> tuple[Any, Any, Any]:
     """The product as int32 numbers, and their range."""
     check_broadcast(x, y)
     range_x, range_y = _range_of("x", *ranges[:2]), _range_of("y", *ranges[2:])
@@ -245,7 +245,7 @@ def used_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     return np.minimum(np.float32(0), bounds[0]), bounds[1]
 
 
-def quantize_down(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+def quantize_down(x: object, low: object, high: object) -> tuple[Any, Any, Any]:
     """*x* as quint8 numbers of the range that is used."""
     low, high = scalar(low, "input_min"), scalar(high, "input_max")
     new_low, new_high = used_range(x, low, high)
@@ -264,7 +264,7 @@ register_function(
 def _requantize(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("out_type")
 
-    def requantize(x: Any, low: Any, high: Any, new_low: Any, new_high: Any) -> tuple[Any, Any, Any]:
+    def requantize(x: object, low: object, high: object, new_low: Any, new_high: Any) -> tuple[Any, Any, Any]:
         low, high = scalar(low, "input_min"), scalar(high, "input_max")
         new_low, new_high = scalar(new_low, "requested_output_min"), scalar(new_high, "requested_output_max")
         if new_low > 0:

@@ -22,7 +22,7 @@ _LOW, _HIGH = _F32(-(2.0**20)), _F32(2.0**20)  # with ten bits after the point
 _VECTORS: Final = ("m", "v", "beta", "gamma")
 
 
-def _integers(x: Any) -> Any:
+def _integers(x: object) -> Any:
     return to_exact_integers(x, _INT32, _LOW, _HIGH)
 
 

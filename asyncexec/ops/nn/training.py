@@ -80,7 +80,7 @@ _LONG_NAMES: Final = {
 }
 
 
-def _check(values: Sequence[Any], optimizer: _Optimizer, given: Mapping[str, Any]) -> None:
+def _check(values: Sequence[object], optimizer: _Optimizer, given: Mapping[str, object]) -> None:
     for name, wanted in optimizer.scalars:
         value = given[name]
         if wanted or _shape_of(value):
@@ -91,7 +91,7 @@ def _check(values: Sequence[Any], optimizer: _Optimizer, given: Mapping[str, Any
             _check_same("var", shape, name, _shape_of(value))
 
 
-def _check_scalar(name: str, value: Any, wanted: str) -> None:
+def _check_scalar(name: str, value: object, wanted: str) -> None:
     """InvalidArgumentError unless *value* is a scalar, within the range that *wanted* names."""
     if _shape_of(value):
         what = f"{_LONG_NAMES.get(name, name)} is not a {wanted}" if wanted else f"{name} is not a"
@@ -100,7 +100,7 @@ def _check_scalar(name: str, value: Any, wanted: str) -> None:
         raise InvalidArgumentError(f"{_LONG_NAMES.get(name, name)} is not a {wanted} scalar: {value}")
 
 
-def _shape_of(value: Any) -> tuple[int, ...]:
+def _shape_of(value: object) -> tuple[int, ...]:
     """``np.shape(value)``, in a fifth of the time; a Python number has none."""
     shape: tuple[int, ...] = getattr(value, "shape", ())
     return shape
@@ -235,7 +235,7 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
 
 
 def _new_values(
-    optimizer: _Optimizer, apply: TiledRule, update: updating, given: Mapping[str, Any]
+    optimizer: _Optimizer, apply: TiledRule, update: updating, given: Mapping[str, object]
 ) -> Sequence[Any] | None:
     """The new values; None where the *update* has got them already."""
     values = update.values

@@ -25,7 +25,7 @@ def _outs(given: Mapping[str, Any], count: int) -> Sequence[Any]:
     return outs
 
 
-def _nearer(mean: Any, value: Any, share: Any, out: Any = None) -> Any:
+def _nearer(mean: Any, value: Any, share: object, out: Any = None) -> Any:
     """``mean + (value - mean) * share``."""
     step = np.subtract(value, mean, out=out)
     step *= share
@@ -33,14 +33,14 @@ def _nearer(mean: Any, value: Any, share: Any, out: Any = None) -> Any:
     return step
 
 
-def _decayed(total: Any, decay: Any, value: Any, out: Any = None) -> Any:
+def _decayed(total: Any, decay: Any, value: object, out: Any = None) -> Any:
     """``total * decay + value``."""
     decayed = np.multiply(total, decay, out=out)
     decayed += value
     return decayed
 
 
-def _quotient(step: Any, squares: Any, epsilon: Any) -> Any:
+def _quotient(step: object, squares: Any, epsilon: object) -> Any:
     """``step / (sqrt(squares) + epsilon)``, in *step*."""
     root = np.sqrt(squares)
     root += epsilon

@@ -33,7 +33,7 @@ class TiledRule:
         element_rule: the same for who makes native code of it.
     """
 
-    def __init__(self, rule: rules.Rule, inputs: Sequence[str], tensor: str, flags: Mapping[str, Any]) -> None:
+    def __init__(self, rule: rules.Rule, inputs: Sequence[str], tensor: str, flags: Mapping[str, object]) -> None:
         self._rule = rule
         self._inputs = inputs
         self._pick = itemgetter(*inputs)
@@ -64,7 +64,7 @@ class TiledRule:
         return [value if value is not None else new for value, new in zip(parts.untouched, parts.news, strict=True)]
 
     def _overwrite(
-        self, native: NativeCode, inputs: Sequence[Any], given: Mapping[str, Any], outs: Sequence[Array]
+        self, native: NativeCode, inputs: Sequence[Any], given: Mapping[str, object], outs: Sequence[Array]
     ) -> None:
         """Write the new values to *outs*, each of which is the old one or an array to copy that to."""
         count, size = len(outs), outs[0].size
@@ -85,7 +85,7 @@ class TiledRule:
         for part, new in zip(parts, self._rule(parts, {**given, self._tensor: grad}), strict=True):
             part[:] = new
 
-    def _update(self, parts: _Parts, where: slice, given: Mapping[str, Any]) -> None:
+    def _update(self, parts: _Parts, where: slice, given: Mapping[str, object]) -> None:
         """Update the numbers of *parts* at *where*, by numpy."""
         olds, outs = [old[where] for old in parts.olds], [new[where] for new in parts.updated]
         news = self._rule(olds, {**given, self._tensor: parts.grad[where], rules.OUT: outs})
@@ -95,7 +95,7 @@ class TiledRule:
             elif new is not out:
                 out[:] = new
 
-    def _on_elements(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def _on_elements(self, inputs: Sequence[object]) -> Sequence[Any]:
         given = dict(zip(self._inputs, inputs[-len(self._inputs) :], strict=True))
         return self._rule(inputs[: -len(self._inputs)], {**given, **self._flags})
 
@@ -116,7 +116,7 @@ class _Parts:
         self.untouched: list[Array | None] = [None] * len(values)
 
 
-def _is_plain(array: Any) -> bool:
+def _is_plain(array: object) -> bool:
     if type(array) is not np.ndarray or not array.ndim:
         return False
     flags = array.flags

@@ -49,7 +49,7 @@ def _check(shape: Sequence[int], scales: Any, zero_points: Any, axis: int) -> No
         raise InvalidArgumentError(f"scales must be of shape {list(expected)}, not {list(np.shape(scales))}")
 
 
-def _check_positive(*scales: Any) -> None:
+def _check_positive(*scales: object) -> None:
     if not all((np.asarray(scale) > 0).all() for scale in scales):
         raise InvalidArgumentError("the elements of all scales must be positive")
 
@@ -67,7 +67,7 @@ def _quantized(x: Any, inverse: Any, zero_points: Any, limits: tuple[int, int]) 
     return np.clip((fitting + zero_points).astype(np.int32), *limits).astype(np.int64)
 
 
-def multipliers(scales: Any) -> tuple[Any, Any]:
+def multipliers(scales: object) -> tuple[Any, Any]:
     """Factors as integers of 31 bits after the point, and how far to shift to the left."""
     factors = np.asarray(scales, np.float64)
     if not (np.isfinite(factors) & (factors > 0)).all():

@@ -36,7 +36,7 @@ def dtype_of_code(code: int) -> np.dtype[Any]:
     raise InvalidArgumentError(f"{code} is no data type of ONNX")
 
 
-def wide(x: Any) -> Array:
+def wide(x: object) -> Array:
     """*x* as an array in the type to compute in: float32 for the half-size floats, else its own."""
     array = np.asarray(x)
     return array.astype(np.float32) if array.dtype.name in _HALVES else array
@@ -69,7 +69,7 @@ def need_shape(x: Any, shape: Sequence[int], what: str) -> None:
         raise InvalidArgumentError(f"{what} must have shape {list(shape)}, not {list(np.shape(x))}")
 
 
-def inner(*cells: Iterable[Any]) -> tuple[Any, ...]:
+def inner(*cells: Iterable[object]) -> tuple[Any, ...]:
     """The index that takes *cells* of the last axes, and all of the others."""
     return (..., *(one for part in cells for one in part))
 

@@ -71,7 +71,7 @@ class _Attention:
         )
 
     def bias(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], mask: Any, offsets: Array, lengths: Any
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], mask: object, offsets: Array, lengths: Any
     ) -> Array | None:
         """What is added to the scores of that *shape*: the mask, and minus infinity where a query must not look."""
         batch, _, steps, total = shape

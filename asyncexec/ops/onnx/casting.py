@@ -40,7 +40,7 @@ def make_cast_like(node: OnnxNode) -> Kernel:
     casters: dict[np.dtype[Any], Caster] = {}
     saturates, round_mode = _float8_rules(node)
 
-    def cast_like(x: Any, like: Any) -> tuple[Any]:
+    def cast_like(x: object, like: object) -> tuple[Any]:
         dtype = as_array(like).dtype
         cast = casters.get(dtype)
         if cast is None:
@@ -115,7 +115,7 @@ def _saturating_caster(target: np.dtype[Any]) -> Caster:
 def _exponent_caster(target: np.dtype[Any], saturates: bool, round_mode: str) -> Caster:
     """To float8e8m0, which has nothing but an exponent: the bits of float32, with the fraction rounded away."""
 
-    def cast(x: Any) -> Any:
+    def cast(x: object) -> Any:
         bits = np.asarray(x, np.float32).view(np.uint32)
         exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
         if round_mode == "up":
@@ -192,7 +192,7 @@ def make_bit_cast(node: OnnxNode) -> Kernel:
     return bit_cast
 
 
-def _small_bits(x: Any, target: np.dtype[Any]) -> Any:
+def _small_bits(x: object, target: np.dtype[Any]) -> Any:
     """The low bits of each byte of *x*; a signed integer has its sign in all bits above."""
     bits = bit_width(target)
     sign = 1 << (bits - 1) if target.name.startswith("int") else 0

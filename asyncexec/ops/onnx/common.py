@@ -21,7 +21,7 @@ _REFUSALS: Final = (ValueError, TypeError, IndexError, AttributeError, OverflowE
 _WIDEST: Final = 16  # bytes of an element
 
 
-def refused(error: Exception, inputs: Iterable[Any]) -> Exception:
+def refused(error: Exception, inputs: Iterable[object]) -> Exception:
     """*error* of numpy as an error of ours that tells the inputs; one of ours stays as it is."""
     if isinstance(error, OpError):
         return error
@@ -29,7 +29,7 @@ def refused(error: Exception, inputs: Iterable[Any]) -> Exception:
     return kind(f"{error}; inputs are {', '.join(map(described, inputs))}")
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """The dtype and shape of an input, for an error."""
     if value is None:
         return "none"
@@ -44,7 +44,7 @@ def refusing(factory: OnnxKernelFactory) -> OnnxKernelFactory:
     def make(node: OnnxNode) -> Kernel:
         function = factory(node)
 
-        def kernel(*inputs: Any) -> Any:
+        def kernel(*inputs: object) -> Any:
             try:
                 return function(*inputs)
             except _REFUSALS as error:
@@ -58,7 +58,7 @@ def refusing(factory: OnnxKernelFactory) -> OnnxKernelFactory:
 def of_one(function: Callable[[Any], Any]) -> OnnxKernelFactory:
     """The factory of the kernel that gives *function* of its input."""
 
-    def kernel(x: Any) -> tuple[Any]:
+    def kernel(x: object) -> tuple[Any]:
         try:
             return (function(x),)
         except _REFUSALS as error:
@@ -104,7 +104,7 @@ def check_product(a: Any, b: Any, itemsize: int) -> None:
         check_room(math.prod((*batch, *a.shape[-2:-1], *b.shape[1:][-1:])) * itemsize)
 
 
-def as_array(value: Any) -> Any:
+def as_array(value: object) -> Any:
     """*value*, which may be a single string, as something with a shape."""
     return boxed(value) if isinstance(value, bytes) else value
 
@@ -136,7 +136,7 @@ def integer(value: Any, what: str) -> int:
     return int(value.item() if hasattr(value, "item") else value)
 
 
-def integers(value: Any, what: str) -> list[int]:
+def integers(value: object, what: str) -> list[int]:
     """The numbers in a vector."""
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "iu":
         raise InvalidArgumentError(f"{what} must be a vector of integers, not {described(value)}")

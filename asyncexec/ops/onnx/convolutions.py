@@ -41,7 +41,7 @@ def make_conv_integer(node: OnnxNode) -> Kernel:
     """The kernel of ConvInteger: int32 sums of what is left after the zero points are taken off."""
     windows, groups = make_onnx_windows(node), node.attr("group", 1)
 
-    def kernel(x: Array, filters: Array, x_zero: Any = None, w_zero: Any = None) -> tuple[Array]:
+    def kernel(x: Array, filters: Array, x_zero: object = None, w_zero: object = None) -> tuple[Array]:
         return (_quantized(windows, groups, x, filters, x_zero, w_zero).astype(np.int64).astype(np.int32),)
 
     return kernel
@@ -60,7 +60,7 @@ def _quantized(windows: OnnxWindows, groups: int, x: Array, filters: Array, x_ze
     return convolve(shifted, weights, axes, groups)
 
 
-def by_filter(values: Any, filters: Array) -> Array:
+def by_filter(values: object, filters: Array) -> Array:
     """One number, or one a filter, so that they broadcast against *filters*."""
     array = np.asarray(values)
     need(array.size in (1, len(filters)), f"there must be 1 or {len(filters)} numbers, not {array.size}")
@@ -102,7 +102,7 @@ def make_causal_conv(node: OnnxNode) -> Kernel:
     need(activation in ("none", "silu", "swish"), f"activation must be none, silu or swish, not {activation!r}")
     gate = swish(1.0)
 
-    def kernel(x: Array, filters: Array, bias: Any = None, past: Any = None) -> tuple[Array, Array]:
+    def kernel(x: Array, filters: Array, bias: object = None, past: object = None) -> tuple[Array, Array]:
         need_rank(x, 3, "input")
         need_rank(filters, 3, "weight")
         check_filters(x, filters, x.shape[1])

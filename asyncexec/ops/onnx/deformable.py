@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ def make_deform_conv(node: OnnxNode) -> Kernel:
     windows, groups = make_onnx_windows(node), node.attr("group", 1)
     offset_groups = node.attr("offset_group", 1)
 
-    def kernel(x: Array, filters: Array, offset: Array, bias: Any = None, mask: Any = None) -> tuple[Array]:
+    def kernel(x: Array, filters: Array, offset: Array, bias: object = None, mask: object = None) -> tuple[Array]:
         check_filters(x, filters, groups)
         axes = windows.axes(x.shape[2:], filters.shape[2:])
         need(

@@ -57,7 +57,7 @@ def make_constant_of_shape(node: OnnxNode) -> Kernel:
     element, dtype = value.reshape(-1)[0], value.dtype
     is_zero = dtype.kind not in "OV" and not element
 
-    def constant_of_shape(shape: Any) -> tuple[Any]:
+    def constant_of_shape(shape: object) -> tuple[Any]:
         dims = integers(shape, "the shape")
         check_shape(dims, dtype)
         return (np.zeros(dims, dtype) if is_zero else np.full(dims, element, dtype),)
@@ -140,7 +140,7 @@ def make_pad(node: OnnxNode) -> Kernel:
     """The kernel of Pad; sizes below zero cut off."""
     mode = _pad_mode(node)
 
-    def pad(x: Any, pads: Any, value: Any = None, axes: Any = None) -> tuple[Any]:
+    def pad(x: Any, pads: object, value: Any = None, axes: Any = None) -> tuple[Any]:
         x = as_array(x)
         sizes = integers(pads, "pads")
         along = axes_of(range(x.ndim) if axes is None else integers(axes, "axes"), x.ndim)
@@ -194,7 +194,7 @@ def padded(x: Any, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> A
     return x
 
 
-def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+def _fill_value(value: object, dtype: np.dtype[Any]) -> Any:
     if value is None:
         return b"" if dtype.kind == "O" else np.zeros((), dtype)[()]
     array = as_array(value)

@@ -21,7 +21,9 @@ _MANY: Final = 2**26  # elements; fewer cannot be too many
 def make_slice(node: OnnxNode) -> Kernel:
     """The kernel of Slice; bounds beyond an end count as that end."""
 
-    def slice_by_inputs(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> tuple[Any]:
+    def slice_by_inputs(
+        x: object, starts: object, ends: object, axes: object = None, steps: object = None
+    ) -> tuple[Any]:
         first, last = integers(starts, "starts"), integers(ends, "ends")
         along = None if axes is None else integers(axes, "axes")
         return (sliced(x, first, last, along, None if steps is None else integers(steps, "steps")),)

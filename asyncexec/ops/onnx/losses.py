@@ -18,7 +18,7 @@ def _reduction(node: OnnxNode) -> str:
     return reduction
 
 
-def _loss(log_prob: Array, target: Array, weight: Any, reduction: str, ignored: int | None) -> Array:
+def _loss(log_prob: Array, target: Array, weight: object, reduction: str, ignored: int | None) -> Array:
     """The negative of what *log_prob* [batch, classes, ...] has for the classes in *target*, weighted."""
     need(log_prob.ndim >= 2, f"the input must have batch and classes, not shape {list(log_prob.shape)}")
     need_shape(target, (len(log_prob), *log_prob.shape[2:]), "target")
@@ -55,7 +55,7 @@ def make_softmax_cross_entropy_loss(node: OnnxNode) -> Kernel:
     """The kernel of SoftmaxCrossEntropyLoss, with the logarithms of the probabilities where the node asks for them."""
     reduction, ignored = _reduction(node), node.attr("ignore_index")
 
-    def kernel(scores: Array, labels: Array, weight: Any = None) -> tuple[Any, ...]:
+    def kernel(scores: Array, labels: Array, weight: object = None) -> tuple[Any, ...]:
         need(scores.ndim >= 2, f"scores must have batch and classes, not shape {list(scores.shape)}")
         log_prob = log_softmax(wide(scores), 1)
         loss = _loss(log_prob, labels, weight, reduction, ignored)

@@ -104,7 +104,7 @@ def _folded(ufunc: np.ufunc) -> Callable[[OnnxNode], Kernel]:
 
     @refusing
     def of_many(node: OnnxNode) -> Kernel:
-        def combine(*inputs: Any) -> tuple[Any]:
+        def combine(*inputs: object) -> tuple[Any]:
             check_broadcast(*inputs)
             return (functools.reduce(ufunc, inputs),)
 

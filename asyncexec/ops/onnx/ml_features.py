@@ -62,7 +62,7 @@ def make_category_mapper(node: OnnxNode) -> Kernel:
     to_numbers, to_strings = dict(zip(strings, numbers, strict=True)), dict(zip(numbers, strings, strict=True))
     number, string = node.attr("default_int64", -1), node.attr("default_string", b"_Unused")
 
-    def kernel(x: Any) -> tuple[Array]:
+    def kernel(x: object) -> tuple[Array]:
         if np.asarray(x).dtype.kind in "iu":
             return (_found(x, to_strings, string, object),)
         return (_found(x, to_numbers, number, np.int64),)
@@ -105,7 +105,7 @@ def make_label_encoder(node: OnnxNode) -> Kernel:
     return lambda x: (_found(x, table, default, dtype),)
 
 
-def _plain(tensor: Any) -> list[Any]:
+def _plain(tensor: object) -> list[Any]:
     found = np.asarray(tensor).reshape(-1).tolist()
     return [one.encode() if isinstance(one, str) else one for one in found]
 
@@ -117,7 +117,7 @@ def make_first_label_encoder(node: OnnxNode) -> Kernel:
     places, names = {name: i for i, name in enumerate(classes)}, dict(enumerate(classes))
     number, string = node.attr("default_int64", -1), node.attr("default_string", b"_Unused")
 
-    def kernel(x: Any) -> tuple[Array]:
+    def kernel(x: object) -> tuple[Array]:
         if np.asarray(x).dtype.kind in "iu":
             return (_found(x, names, string, object),)
         return (_found(x, places, number, np.int64),)
@@ -138,7 +138,7 @@ def make_cast_map(node: OnnxNode) -> Kernel:
     check_array((length if form == "SPARSE" else 0,), np.dtype(object))
     dtype, cast = casts[to]
 
-    def kernel(x: Mapping[int, Any]) -> tuple[Array]:
+    def kernel(x: Mapping[int, object]) -> tuple[Array]:
         if form == "DENSE":
             values = [cast(x[key]) for key in sorted(x)]
         else:
@@ -156,7 +156,7 @@ def make_dict_vectorizer(node: OnnxNode) -> Kernel:
     """The kernel of DictVectorizer: the values of a map, in the order of a vocabulary."""
     words = list(node.attr("string_vocabulary", ())) or list(node.attr("int64_vocabulary", ()))
 
-    def kernel(x: Mapping[Any, Any]) -> tuple[Array]:
+    def kernel(x: Mapping[Any, object]) -> tuple[Array]:
         some = next(iter(x.values()), np.float32(0))
         dtype = np.dtype(object) if isinstance(some, bytes) else np.asarray(some).dtype
         out = np.empty((1, len(words)), dtype)
@@ -230,7 +230,7 @@ def make_one_hot_encoder(node: OnnxNode) -> Kernel:
     categories = list(node.attr("cats_strings", ())) or list(node.attr("cats_int64s", ()))
     table, allows_others = {one: i for i, one in enumerate(categories)}, bool(node.attr("zeros", 1))
 
-    def kernel(x: Any) -> tuple[Array]:
+    def kernel(x: object) -> tuple[Array]:
         cells = np.asarray(x)
         places = _found(cells.astype(np.int64) if cells.dtype.kind in "fiu" else cells, table, -1, np.int64)
         need(allows_others or not (places < 0).any(), "a value is none of the categories")

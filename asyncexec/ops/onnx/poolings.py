@@ -23,7 +23,7 @@ def _axes(windows: OnnxWindows, x: Array) -> tuple[Axis, ...]:
     return windows.axes(x.shape[2:], windows.kernel)
 
 
-def _pool(x: Array, axes: Sequence[Axis], combine: np.ufunc, start: Any) -> Array:
+def _pool(x: Array, axes: Sequence[Axis], combine: np.ufunc, start: object) -> Array:
     """The cells of each window, combined along one axis after the other."""
     check_array((*(max(1, n) for n in x.shape[:2]), *(axis.out for axis in axes)), x.dtype)
     out = x
@@ -33,7 +33,7 @@ def _pool(x: Array, axes: Sequence[Axis], combine: np.ufunc, start: Any) -> Arra
     return out
 
 
-def _along(x: Array, axis: Axis, before: tuple[slice, ...], combine: np.ufunc, start: Any) -> Array:
+def _along(x: Array, axis: Axis, before: tuple[slice, ...], combine: np.ufunc, start: object) -> Array:
     position = len(before)
     out = empty((*x.shape[:position], axis.out, *x.shape[position + 1 :]), x.dtype)
     parts = [axis.tap(k) for k in axis.taps]

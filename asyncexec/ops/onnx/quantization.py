@@ -43,7 +43,7 @@ def saturated(values: Array, dtype: np.dtype[Any], saturate: bool = True) -> Arr
     return np.asarray(cut).astype(dtype)
 
 
-def _spread(values: Any, shape: tuple[int, ...], axis: int, block: int, what: str) -> Array:
+def _spread(values: object, shape: tuple[int, ...], axis: int, block: int, what: str) -> Array:
     """*values* so that they broadcast against *shape*."""
     array = np.asarray(values)
     if array.size == 1 and not block:
@@ -130,7 +130,7 @@ def make_dynamic_quantize_linear(node: OnnxNode) -> Kernel:
     return kernel
 
 
-def _by_row(values: Any) -> Array:
+def _by_row(values: object) -> Array:
     array = np.asarray(values)
     return array[:, np.newaxis] if array.ndim == 1 and array.size > 1 else array
 
@@ -156,7 +156,7 @@ def _product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Array:
 def make_matmul_integer(node: OnnxNode) -> Kernel:
     """The kernel of MatMulInteger."""
 
-    def kernel(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> tuple[Array]:
+    def kernel(a: object, b: object, a_zero: object = None, b_zero: object = None) -> tuple[Array]:
         return (_product(a, b, a_zero, b_zero).astype(np.int64).astype(np.int32),)
 
     return kernel

@@ -223,7 +223,7 @@ def make_recurrent(node: OnnxNode) -> Kernel:
     layer = _make_layer(node)
 
     def kernel(
-        x: Array, w: Array, r: Array, b: Any = None, sequence_lens: Any = None, initial_h: Any = None
+        x: Array, w: Array, r: Array, b: object = None, sequence_lens: object = None, initial_h: object = None
     ) -> tuple[Any, ...]:
         given = {"W": w, "R": r, "B": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
         return layer.run(x, given)[: node.num_outputs]
@@ -240,11 +240,11 @@ def make_lstm(node: OnnxNode) -> Kernel:
         x: Array,
         w: Array,
         r: Array,
-        b: Any = None,
-        sequence_lens: Any = None,
-        initial_h: Any = None,
-        initial_c: Any = None,
-        p: Any = None,
+        b: object = None,
+        sequence_lens: object = None,
+        initial_h: object = None,
+        initial_c: object = None,
+        p: object = None,
     ) -> tuple[Any, ...]:
         given = {"W": w, "R": r, "B": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
         given |= {"initial_c": initial_c, "P": p}

@@ -8,7 +8,7 @@ All arrays are of one dtype. Gates stand in ONNX's order: z, r, h in a GRU; i, o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> A
     return made[key]
 
 
-def rnn_cell(weights: Array, functions: Sequence[Activation], **_: Any) -> Cell:
+def rnn_cell(weights: Array, functions: Sequence[Activation], **_: object) -> Cell:
     """A step of RNN; *weights* [gates * hidden, hidden] multiply the state from the left."""
     (f,) = functions
 
@@ -81,7 +81,7 @@ def rnn_cell(weights: Array, functions: Sequence[Activation], **_: Any) -> Cell:
     return step
 
 
-def gru_cell(weights: Array, functions: Sequence[Activation], late_bias: Array | None = None, **_: Any) -> Cell:
+def gru_cell(weights: Array, functions: Sequence[Activation], late_bias: Array | None = None, **_: object) -> Cell:
     """A step of GRU; with *late_bias* the reset gate multiplies the product, to which that is added before."""
     f, g = functions
     size = weights.shape[1]
@@ -108,7 +108,7 @@ def lstm_cell(
     functions: Sequence[Activation],
     peepholes: Array | None = None,
     input_forget: bool = False,
-    **_: Any,
+    **_: object,
 ) -> Cell:
     """A step of LSTM; *peepholes* [3 * hidden] let the gates i, o, f see the cell state."""
     f, g, last = functions

@@ -44,11 +44,11 @@ def _total_of_squares(x: Any, axes: Axes, keepdims: bool) -> Any:
     return _total(np.square(x), axes, keepdims)
 
 
-def _norm(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _norm(x: object, axes: Axes, keepdims: bool) -> Any:
     return np.sqrt(_total_of_squares(_real(x), axes, keepdims))
 
 
-def _log_of_total(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _log_of_total(x: object, axes: Axes, keepdims: bool) -> Any:
     return np.log(_total(_real(x), axes, keepdims))
 
 
@@ -64,11 +64,11 @@ def _real(x: Any) -> Any:
     return x.astype(np.float64) if x.dtype.kind in "iu" else x
 
 
-def _largest(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _largest(x: object, axes: Axes, keepdims: bool) -> Any:
     return _extreme(np.maximum, x, axes, keepdims, is_largest=True)
 
 
-def _smallest(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _smallest(x: object, axes: Axes, keepdims: bool) -> Any:
     return _extreme(np.minimum, x, axes, keepdims, is_largest=False)
 
 

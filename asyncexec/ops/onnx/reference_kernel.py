@@ -53,7 +53,7 @@ def reference_kernel(node: OnnxNode) -> Kernel:
     return run
 
 
-def _attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(attrs: Mapping[str, object]) -> dict[str, Any]:
     numpy_helper: Any = require("onnx.numpy_helper", extra="onnx")
     return {
         name: numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
@@ -66,7 +66,7 @@ def _value(name: str) -> Any:
     return onnx.ValueInfoProto(name=name)
 
 
-def _given(value: Any) -> Any:
+def _given(value: object) -> Any:
     """*value* as the reference implementation takes it: strings are str to it, scalars arrays."""
     if isinstance(value, list):
         return [_given(item) for item in value]
@@ -77,7 +77,7 @@ def _given(value: Any) -> Any:
     return array
 
 
-def _taken(value: Any) -> Any:
+def _taken(value: object) -> Any:
     if isinstance(value, list):
         return [_taken(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.kind in "OUT":

@@ -187,7 +187,7 @@ def _rules(node: OnnxNode) -> _Rules:
     return rules
 
 
-def _numbers(values: Any, count: int, what: str) -> list[float]:
+def _numbers(values: object, count: int, what: str) -> list[float]:
     found = np.asarray(values).reshape(-1).tolist()
     need(len(found) == count, f"{what} must have {count} numbers, not {len(found)}")
     need(all(math.isfinite(value) for value in found), f"{what} must be finite: {found}")
@@ -230,7 +230,7 @@ def make_resize(node: OnnxNode) -> Kernel:
     """The kernel of Resize."""
     rules = _rules(node)
 
-    def kernel(x: Array, roi: Any = None, scales: Any = None, sizes: Any = None) -> tuple[Array]:
+    def kernel(x: Array, roi: object = None, scales: object = None, sizes: object = None) -> tuple[Array]:
         return (_run(x, _plans(x, rules, roi, scales, sizes), rules),)
 
     return kernel

@@ -119,7 +119,7 @@ def _get_element(node: OnnxNode) -> Kernel:
     return run
 
 
-def _sequence(value: Any) -> list[Any]:
+def _sequence(value: object) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidArgumentError(f"a sequence is expected, a list, not {type(value).__name__}")
     return value

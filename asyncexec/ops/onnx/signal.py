@@ -23,7 +23,7 @@ def make_dft(node: OnnxNode) -> Kernel:
     """The kernel of DFT: the axis is an input, the last before the pairs if it is left out."""
     transform = _transform(node)
 
-    def dft(x: Any, length: Any = None, axis: Any = None) -> tuple[Any]:
+    def dft(x: object, length: object = None, axis: object = None) -> tuple[Any]:
         return (transform(x, length, -2 if axis is None else integer(axis, "axis")),)
 
     return dft
@@ -119,7 +119,7 @@ def _window(weights: Callable[[Any], Any]) -> Callable[[OnnxNode], Kernel]:
     def make(node: OnnxNode) -> Kernel:
         dtype, spare = numpy_dtype(node.attr("output_datatype", 1)), 0 if node.attr("periodic", 1) else 1
 
-        def window(size: Any) -> tuple[Any]:
+        def window(size: object) -> tuple[Any]:
             count = integer(size, "size")
             check_shape([count], dtype)
             return (weights(np.arange(count) * (2 * math.pi) / np.float64(count - spare)).astype(dtype),)
@@ -142,7 +142,7 @@ def make_mel_weight_matrix(node: OnnxNode) -> Kernel:
     """The kernel of MelWeightMatrix: how much of each frequency is in each band of the mel scale."""
     dtype = numpy_dtype(node.attr("output_datatype", 1))
 
-    def mel_weight_matrix(bands: Any, points: Any, rate: Any, low: Any, high: Any) -> tuple[Any]:
+    def mel_weight_matrix(bands: object, points: object, rate: object, low: Any, high: Any) -> tuple[Any]:
         count, length, sample_rate = (integer(value, "a size") for value in (bands, points, rate))
         rows = length // 2 + 1
         if count < 0 or length < 1 or sample_rate < 1:

@@ -23,7 +23,9 @@ def make_non_max_suppression(node: OnnxNode) -> Kernel:
     """The kernel of NonMaxSuppression."""
     is_centered = bool(node.attr("center_point_box", 0))
 
-    def kernel(boxes: Array, scores: Array, limit: Any = None, overlap: Any = None, least: Any = None) -> tuple[Array]:
+    def kernel(
+        boxes: Array, scores: Array, limit: object = None, overlap: object = None, least: Any = None
+    ) -> tuple[Array]:
         need_rank(boxes, 3, "boxes")
         need_rank(scores, 3, "scores")
         need(
@@ -53,7 +55,7 @@ def _corners(boxes: Array, is_centered: bool) -> Array:
     return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
 
 
-def _best(boxes: Array, scores: Array, most: int, threshold: Any, floor: Any) -> list[int]:
+def _best(boxes: Array, scores: Array, most: int, threshold: object, floor: object) -> list[int]:
     """The numbers of the boxes that stay, the best first."""
     order = np.argsort(-scores, kind="stable")
     if floor is not None:

@@ -45,7 +45,7 @@ def make_momentum(node: OnnxNode) -> Kernel:
     mode = node.text("mode")
     need(mode in ("standard", "nesterov"), f"mode must be standard or nesterov, not {mode!r}")
 
-    def step(r: Any, t: int, x: Array, g: Array, v: Array) -> tuple[Any, ...]:
+    def step(r: object, t: int, x: Array, g: Array, v: Array) -> tuple[Any, ...]:
         gradient = g + decay * x
         v = alpha * v + (beta if t > 0 else 1.0) * gradient
         return x - r * (gradient + alpha * v if mode == "nesterov" else v), v
@@ -62,7 +62,7 @@ def make_adagrad(node: OnnxNode) -> Kernel:
         node.attr("epsilon", 1e-6),
     )
 
-    def step(r: Any, t: int, x: Array, g: Array, h: Array) -> tuple[Any, ...]:
+    def step(r: object, t: int, x: Array, g: Array, h: Array) -> tuple[Any, ...]:
         gradient = g + decay * x
         h = h + gradient * gradient
         return x - r / (1 + t * fading) * gradient / (np.sqrt(h) + epsilon), h
@@ -76,7 +76,7 @@ def make_adam(node: OnnxNode) -> Kernel:
     alpha, beta, epsilon = node.attr("alpha", 0.9), node.attr("beta", 0.999), node.attr("epsilon", 1e-6)
     decay, decay_after = node.attr("norm_coefficient", 0.0), node.attr("norm_coefficient_post", 0.0)
 
-    def step(r: Any, t: int, x: Array, g: Array, v: Array, h: Array) -> tuple[Any, ...]:
+    def step(r: object, t: int, x: Array, g: Array, v: Array, h: Array) -> tuple[Any, ...]:
         gradient = g + decay * x
         v = alpha * v + (1 - alpha) * gradient
         h = beta * h + (1 - beta) * gradient * gradient

@@ -24,7 +24,7 @@ _INT_TAG: Final = b"\x08"
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 
-def _object(value: Any, what: str) -> list[tuple[str, Any]]:
+def _object(value: object, what: str) -> list[tuple[str, Any]]:
     """The members of an object; those that are null are not there."""
     if not isinstance(value, _Members):
         raise ValueError(f"{what} must be an object")
@@ -35,33 +35,33 @@ class _Members(list[tuple[str, Any]]):
     """A JSON object: its members in their order."""
 
 
-def _example(value: Any) -> bytes:
+def _example(value: object) -> bytes:
     return b"".join(_field(name, item, {"features": _features}, "an example") for name, item in _object(value, "it"))
 
 
-def _features(value: Any) -> bytes:
+def _features(value: object) -> bytes:
     return b"".join(_field(name, item, {"feature": _map}, "features") for name, item in _object(value, "features"))
 
 
-def _field(name: str, item: Any, known: dict[str, Callable[[Any], bytes]], where: str) -> bytes:
+def _field(name: str, item: object, known: dict[str, Callable[[Any], bytes]], where: str) -> bytes:
     if name not in known:
         raise ValueError(f"{where} has no such field: {name!r}")
     found = known[name](item)
     return found if name == "feature" else delimited(1, found)
 
 
-def _map(value: Any) -> bytes:
+def _map(value: object) -> bytes:
     if not isinstance(value, _Members):
         raise ValueError("feature must be an object")
     return b"".join(delimited(1, _entry(name, item)) for name, item in dict(value).items())
 
 
-def _entry(name: str, item: Any) -> bytes:
+def _entry(name: str, item: object) -> bytes:
     key = delimited(1, name.encode())
     return key if item is None else key + delimited(2, _feature(item))
 
 
-def _feature(value: Any) -> bytes:
+def _feature(value: object) -> bytes:
     found = b""
     for name, item in _object(value, "a feature"):
         if name not in _LISTS:
@@ -76,7 +76,7 @@ def _feature(value: Any) -> bytes:
     return found
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError(f"bytes must be a string, not {value!r}")
     text = value.translate(_URL_SAFE).rstrip("=")
@@ -86,14 +86,14 @@ def _bytes(value: Any) -> bytes:
         raise ValueError(f"bytes must be in base64: {value[:40]!r}") from error
 
 
-def _float(value: Any) -> bytes:
+def _float(value: object) -> bytes:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"a float must be a number, not {value!r}")
     number = _SPECIAL[value] if isinstance(value, str) and value in _SPECIAL else float(value)
     return _FLOAT_TAG + struct.pack("<f", number)
 
 
-def _int(value: Any) -> bytes:
+def _int(value: object) -> bytes:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"an integer must be a number, not {value!r}")
     number = int(value) if not isinstance(value, float) else _whole(value)

@@ -96,7 +96,7 @@ register_op(
 
 
 def dense_columns(
-    keys: Sequence[bytes], dtypes: Sequence[DType], shapes: Sequence[TensorShape], defaults: Sequence[Any]
+    keys: Sequence[bytes], dtypes: Sequence[DType], shapes: Sequence[TensorShape], defaults: Sequence[object]
 ) -> list[DenseColumn]:
     """The dense columns, checked; InvalidArgumentError where something of them does not fit."""
     if not len(keys) == len(dtypes) == len(shapes) == len(defaults):
@@ -128,7 +128,7 @@ def values_of(records: Sequence[Features], key: bytes, dtype: DType, names: Sequ
         raise InvalidArgumentError(f"Key: {shown}.  Can't parse serialized Example: {error}") from None
 
 
-def record_names(names: Any, count: int) -> list[str]:
+def record_names(names: object, count: int) -> list[str]:
     """What errors begin with, of each record."""
     given = flat_strings(names)
     if given and len(given) != count:
@@ -140,7 +140,7 @@ def record_names(names: Any, count: int) -> list[str]:
 
 def parse_batch(
     serialized: Any,
-    names: Any,
+    names: object,
     sparse: Sequence[tuple[bytes, DType]],
     dense: Sequence[DenseColumn],
     ragged: Sequence[tuple[bytes, DType, DType]] = (),
@@ -229,7 +229,7 @@ def parse_single_example(c: OpKernelConstruction) -> Kernel:
     if len(sparse) != c.attr("num_sparse"):
         raise InvalidArgumentError(f"num_sparse is {c.attr('num_sparse')}, but there are {len(sparse)} sparse keys")
 
-    def kernel(serialized: Any, *defaults: Any) -> tuple[Any, ...]:
+    def kernel(serialized: Any, *defaults: object) -> tuple[Any, ...]:
         if not isinstance(serialized, bytes):
             raise InvalidArgumentError(f"serialized must be a scalar, not of shape {list(np.shape(serialized))}")
         dense = dense_columns(c.attr("dense_keys"), c.attr("Tdense"), c.attr("dense_shapes"), defaults)

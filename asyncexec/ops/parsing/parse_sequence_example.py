@@ -154,7 +154,7 @@ class _Keys:
 class _Batch:
     """Records that are read, and their columns."""
 
-    def __init__(self, serialized: Any, debug_name: Any) -> None:
+    def __init__(self, serialized: Any, debug_name: object) -> None:
         self.is_one = np.ndim(serialized) == 0
         data = flat_strings(serialized)
         self.names = record_names(debug_name, len(data))
@@ -255,7 +255,7 @@ def _by_place(parts: Sequence[tuple[Any, ...]], count: int) -> list[Any]:
 
 
 def _parse(
-    c: OpKernelConstruction, batch: _Batch, keys: _Keys, defaults: Sequence[Any], optional: Collection[bytes]
+    c: OpKernelConstruction, batch: _Batch, keys: _Keys, defaults: Sequence[object], optional: Collection[bytes]
 ) -> tuple[dict[str, list[Any]], list[Any]]:
     """The columns by kind, and the lengths of dense lists."""
     attrs: Mapping[str, Any] = c.attrs

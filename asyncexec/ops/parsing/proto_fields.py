@@ -184,7 +184,7 @@ def decode_proto(c: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError(f"format must be one of binary or text, not {message_format!r}")
     is_text, sanitizes = message_format == b"text", c.attr("sanitize")
 
-    def kernel(serialized: Any) -> tuple[Any, ...]:
+    def kernel(serialized: object) -> tuple[Any, ...]:
         descriptor, wanted = described()
         shape = np.shape(boxed(serialized))
         messages = flat_strings(serialized)
@@ -200,7 +200,7 @@ def decode_proto(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _rewritten(descriptor: Any, message: bytes, is_text: bool) -> bytes:
+def _rewritten(descriptor: object, message: bytes, is_text: bool) -> bytes:
     """The message in the order of its fields, without those that are not known."""
     made = require("google.protobuf.message_factory", extra="tf").GetMessageClass(descriptor)()
     text_format = require("google.protobuf.text_format", extra="tf")
@@ -232,7 +232,7 @@ def _read(message: bytes, wanted: Sequence[Any]) -> list[list[Any]]:
     return found
 
 
-def _padded(rows: list[list[Any]], field: Any, dtype: DType, shape: Sequence[int]) -> Any:
+def _padded(rows: list[list[Any]], field: object, dtype: DType, shape: Sequence[int]) -> Any:
     width = max([1, *map(len, rows)])
     check_memory([len(rows), width], dtype.as_numpy_dtype)
     default = _default(field)

@@ -128,7 +128,7 @@ def serialize_tensor(c: OpKernelConstruction) -> Kernel:
     return lambda tensor: tensor_to_bytes(tensor, dtype)
 
 
-def tensor_to_bytes(tensor: Any, dtype: DType, *, packs_strings: bool = False) -> bytes:
+def tensor_to_bytes(tensor: object, dtype: DType, *, packs_strings: bool = False) -> bytes:
     """The TensorProto of *tensor*, which is of *dtype*; strings one by one, or their lengths and then their bytes."""
     array = boxed(tensor)
     sizes = [as_varint(1 << 3) + as_varint(size) for size in array.shape]

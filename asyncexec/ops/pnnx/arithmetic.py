@@ -22,7 +22,7 @@ _MAX_SHIFT: Final = 63
 def with_types_of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     """*function* of numpy's, which gives Python numbers for such, and arrays of torch's types for arrays."""
 
-    def call(*values: Any) -> Any:
+    def call(*values: object) -> Any:
         if not any(isinstance(value, (np.ndarray, np.generic)) for value in values):
             result = function(*values)
             return result.item() if isinstance(result, np.generic) else result
@@ -31,7 +31,7 @@ def with_types_of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _weakened(values: Sequence[Any]) -> list[Any]:
+def _weakened(values: Sequence[object]) -> list[Any]:
     """*values*, where those without dimensions are numbers if there is an array of a kind that holds them."""
     kinds = ["biufc".find(value.dtype.kind) for value in values if isinstance(value, np.ndarray) and value.ndim]
     widest = max(kinds, default=-1)
@@ -41,7 +41,7 @@ def _weakened(values: Sequence[Any]) -> list[Any]:
     ]
 
 
-def as_dtype_of_torch(result: Any, values: Sequence[Any]) -> Any:
+def as_dtype_of_torch(result: object, values: Sequence[object]) -> Any:
     """*result* as float32 where numpy has made float64 of *values* that have no such type."""
     if isinstance(result, (np.ndarray, np.generic)) and result.dtype == np.float64:
         arrays = [value for value in values if isinstance(value, (np.ndarray, np.generic))]
@@ -61,7 +61,7 @@ def load_erf() -> Callable[[Any], Any]:
     return function
 
 
-def _size(x: Any, dim: Any = None) -> Any:
+def _size(x: Any, dim: object = None) -> Any:
     shape = np.shape(x)
     if dim is None:
         return shape
@@ -81,7 +81,7 @@ def _to_int(x: Any) -> Any:
 
 
 def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
-    def shift(x: Any, count: Any) -> Any:
+    def shift(x: object, count: object) -> Any:
         if np.any(np.asarray(count) > _MAX_SHIFT) or np.any(np.asarray(count) < 0):
             raise InvalidArgumentError(f"shifts go from 0 to {_MAX_SHIFT} places")
         return function(x, count)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -188,7 +188,7 @@ def _conv(node: PnnxNode) -> Kernel:
     convolve = _convolution(node, (1,) * int(node.type[-2]))
     order = node.in_order("input", "weight", "bias")
 
-    def conv(*inputs: Any) -> Array:
+    def conv(*inputs: object) -> Array:
         x, weight, bias = order(inputs)
         if node.param("padding") == "same":
             return _convolution(node, weight.shape[2:])(x, weight, bias)

@@ -136,11 +136,11 @@ class ExpressionParser:
         raise InvalidArgumentError(f"expression {self._text[:200]!r}, position {self._at}: {message}")
 
 
-def _as_list(*values: Any) -> tuple[Any, ...]:
+def _as_list(*values: object) -> tuple[Any, ...]:
     return values
 
 
-def evaluate(program: Sequence[Instruction], inputs: Sequence[Any]) -> Any:
+def evaluate(program: Sequence[Instruction], inputs: Sequence[object]) -> Any:
     """The value of *program*."""
     stack: list[Any] = []
     for each in program:

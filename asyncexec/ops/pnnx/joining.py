@@ -12,7 +12,7 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
 
 
-def _listed(inputs: Sequence[Any]) -> Sequence[Any]:
+def _listed(inputs: Sequence[object]) -> Sequence[Any]:
     """The arrays: the inputs, or those in the one list among them."""
     return inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
 
@@ -29,7 +29,7 @@ def _stack(node: PnnxNode) -> Kernel:
     return lambda *inputs: np.stack(_listed(inputs), axis)
 
 
-def _parts(node: PnnxNode, values: Sequence[Any]) -> Any:
+def _parts(node: PnnxNode, values: Sequence[object]) -> Any:
     """What the node gives of *values*: themselves, or a list where it has one output and they are not one."""
     return values[0] if node.num_outputs == 1 and len(values) == 1 else tuple(values)
 

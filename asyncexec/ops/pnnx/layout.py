@@ -205,7 +205,7 @@ def _slice(node: PnnxNode) -> Kernel:
     bounds = node.in_order("input", "start", "end")
     parts = list(zip(dims, starts, ends, steps, selects, strict=True))
 
-    def cut(*inputs: Any) -> Array:
+    def cut(*inputs: object) -> Array:
         x, start, end = bounds(inputs)
         key: list[Any] = [slice(None)] * x.ndim
         for axis, low, high, step, select in parts:
@@ -225,7 +225,7 @@ def _select(node: PnnxNode) -> Kernel:
     axis, index = node.integer("dim"), node.param("index")
     order = node.in_order("input", "index")
 
-    def select(*inputs: Any) -> Any:
+    def select(*inputs: object) -> Any:
         x, given = order(inputs)
         return x[(slice(None),) * _axis(axis, x.ndim) + (int(index if given is None else given),)]
 
@@ -237,7 +237,7 @@ def _index(node: PnnxNode) -> Kernel:
     return lambda x, *indices: x[_flat(indices)]
 
 
-def _flat(indices: Sequence[Any]) -> tuple[Any, ...]:
+def _flat(indices: Sequence[object]) -> tuple[Any, ...]:
     values = indices[0] if len(indices) == 1 and isinstance(indices[0], (tuple, list)) else indices
     return tuple(slice(None) if value is None else value for value in values)
 
@@ -246,7 +246,7 @@ def _flat(indices: Sequence[Any]) -> tuple[Any, ...]:
 def _index_select(node: PnnxNode) -> Kernel:
     axis, order = node.integer("dim"), node.in_order("input", "index")
 
-    def select(*inputs: Any) -> Array:
+    def select(*inputs: object) -> Array:
         x, index = order(inputs)
         return np.take(x, index, axis=axis)
 
@@ -257,7 +257,7 @@ def _index_select(node: PnnxNode) -> Kernel:
 def _gather(node: PnnxNode) -> Kernel:
     axis, order = node.integer("dim"), node.in_order("input", "index")
 
-    def gather(*inputs: Any) -> Array:
+    def gather(*inputs: object) -> Array:
         x, index = order(inputs)
         part = x[tuple(slice(None) if at == _axis(axis, x.ndim) else slice(n) for at, n in enumerate(index.shape))]
         return np.take_along_axis(part, index, axis)

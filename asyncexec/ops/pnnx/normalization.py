@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel
@@ -50,7 +48,7 @@ def _batch_norm_function(node: PnnxNode) -> Kernel:
     eps = node.number("eps", 1e-5)
     order = node.in_order("input", "running_mean", "running_var", "weight", "bias")
 
-    def normalize(*inputs: Any) -> Array:
+    def normalize(*inputs: object) -> Array:
         x, mean, variance, weight, bias = order(inputs)
         scale = 1 / np.sqrt(variance + np.asarray(eps, variance.dtype))
         scale = scale if weight is None else scale * weight
@@ -67,7 +65,7 @@ def _layer_norm(node: PnnxNode) -> Kernel:
     weight, bias = node.find_array("weight"), node.find_array("bias")
     order = node.in_order("input", "weight", "bias")
 
-    def normalize(*inputs: Any) -> Array:
+    def normalize(*inputs: object) -> Array:
         x, scale, shift = order(inputs)
         scale, shift = weight if scale is None else scale, bias if shift is None else shift
         out = _normalized(x, axes, eps)
@@ -86,7 +84,7 @@ def _rms_norm(node: PnnxNode) -> Kernel:
     weight, order = node.find_array("weight"), node.in_order("input", "weight")
     eps = node.param("eps")
 
-    def normalize(*inputs: Any) -> Array:
+    def normalize(*inputs: object) -> Array:
         x, scale = order(inputs)
         scale = weight if scale is None else scale
         least = np.finfo(x.dtype).eps if eps is None else eps
@@ -102,7 +100,7 @@ def _group_norm(node: PnnxNode) -> Kernel:
     weight, bias = node.find_array("weight"), node.find_array("bias")
     order = node.in_order("input", "weight", "bias")
 
-    def normalize(*inputs: Any) -> Array:
+    def normalize(*inputs: object) -> Array:
         x, scale, shift = order(inputs)
         scale, shift = weight if scale is None else scale, bias if shift is None else shift
         parts = x.reshape(x.shape[0], groups, -1)

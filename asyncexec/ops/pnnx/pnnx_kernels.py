@@ -45,7 +45,7 @@ class PnnxNode:
     def num_outputs(self) -> int:
         return self.construction.num_outputs
 
-    def param(self, name: str, default: Any = None) -> Any:
+    def param(self, name: str, default: object = None) -> Any:
         """The parameter *name*, texts as str; *default* where it is None or not there."""
         value = self.construction.attrs.get(name, default)
         if isinstance(value, tuple):
@@ -66,7 +66,7 @@ class PnnxNode:
             raise self.error(f"parameter {name!r} is {value!r}, not a number")
         return value
 
-    def integers(self, name: str, default: Any = None, count: int | None = None) -> tuple[int, ...]:
+    def integers(self, name: str, default: object = None, count: int | None = None) -> tuple[int, ...]:
         """The integers *name*; one stands for *count* of them."""
         value = self.param(name, default)
         if isinstance(value, int) and count is not None:

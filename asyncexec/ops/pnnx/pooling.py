@@ -42,7 +42,7 @@ def max_pool(x: Array, window: Sequence[int], stride: Sequence[int], pads: Pads,
     return out
 
 
-def avg_pool(x: Array, window: Sequence[int], stride: Sequence[int], pads: Pads, divisor: Any) -> Array:
+def avg_pool(x: Array, window: Sequence[int], stride: Sequence[int], pads: Pads, divisor: object) -> Array:
     """The sum of each window by *divisor*, which may be an array."""
     ones = (1,) * len(window)
     dims = x.shape[x.ndim - len(window) :]

@@ -41,7 +41,7 @@ def _matmul(node: PnnxNode) -> Kernel:
     second = {"torch.bmm": "mat2", "torch.mm": "mat2", "torch.mv": "vec"}.get(node.type, "other")
     order = node.in_order("input", second)
 
-    def matmul(*inputs: Any) -> Array:
+    def matmul(*inputs: object) -> Array:
         x, y = order(inputs)
         return np.matmul(x, y)
 
@@ -54,7 +54,7 @@ def _addmm(node: PnnxNode) -> Kernel:
     first = "mat" if node.type == "torch.addmm" else "batch"
     order = node.in_order("input", f"{first}1", f"{first}2")
 
-    def addmm(*inputs: Any) -> Array:
+    def addmm(*inputs: object) -> Array:
         total, x, y = order(inputs)
         return np.asarray(np.matmul(x, y) * alpha + total * beta)
 
@@ -67,7 +67,7 @@ def _einsum(node: PnnxNode) -> Kernel:
     if not isinstance(equation, str):
         raise node.error("there is no parameter 'equation'")
 
-    def einsum(*inputs: Any) -> Array:
+    def einsum(*inputs: object) -> Array:
         arrays = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
         try:
             return np.asarray(np.einsum(equation, *arrays, optimize=True))
@@ -84,7 +84,7 @@ def _embedding(node: PnnxNode) -> Kernel:
         return lambda index: _rows(table, index)
     order = node.in_order("input", "weight")
 
-    def embedding(*inputs: Any) -> Array:
+    def embedding(*inputs: object) -> Array:
         index, weight = order(inputs)
         return _rows(weight, index)
 
@@ -111,7 +111,7 @@ def _scaled_attention(node: PnnxNode) -> Kernel:
     order = node.in_order("query", "key", "value", "attn_mask")
     is_causal, scale = bool(node.param("is_causal")), node.param("scale")
 
-    def attend(*inputs: Any) -> Array:
+    def attend(*inputs: object) -> Array:
         q, k, v, mask = order(inputs)
         if is_causal:
             mask = np.tri(q.shape[-2], k.shape[-2], dtype=np.bool_)

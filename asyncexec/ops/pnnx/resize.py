@@ -103,7 +103,7 @@ def _upsample(node: PnnxNode) -> Kernel:
     if size is None and scale_factor is None and node.num_inputs == 1:
         raise node.error("there is neither 'size' nor 'scale_factor'")
 
-    def upsample(*inputs: Any) -> Array:
+    def upsample(*inputs: object) -> Array:
         x, *given = order(inputs)
         wanted = size if given[0] is None else given[0]
         factors = _per_dimension(scale_factor if given[1] is None else given[1], x.ndim - 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def num_windows(size: int, window: int, stride: int, dilation: int = 1, pad: tup
     return count
 
 
-def padded(x: Array, pads: Pads, mode: str = "zeros", value: Any = 0) -> Array:
+def padded(x: Array, pads: Pads, mode: str = "zeros", value: object = 0) -> Array:
     """*x* with borders around its last dimensions; negative ones cut it.
 
     Raises:

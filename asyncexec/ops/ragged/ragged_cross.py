@@ -68,7 +68,7 @@ def ragged_cross(c: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError("hashed_output goes with out_values_type int64, and only with it")
     combine: Callable[[Any], Any] = _hasher(c.attr("hash_key"), c.attr("num_buckets")) if is_hashed else _joined
 
-    def kernel(*inputs: Any) -> tuple[Any, Any]:
+    def kernel(*inputs: object) -> tuple[Any, Any]:
         given = {name: inputs[place] for name, place in slices.items()}
         features = _features(given, c.attr("input_order"))
         count = len(features[0]) if features else 0
@@ -85,7 +85,7 @@ def ragged_cross(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _features(given: Mapping[str, Sequence[Any]], order: bytes) -> list[_Rows]:
+def _features(given: Mapping[str, Sequence[object]], order: bytes) -> list[_Rows]:
     """The rows of each feature, in the order that is asked for."""
     ragged = iter(list(zip(given["ragged_values"], given["ragged_row_splits"], strict=True)))
     sparse = iter(list(zip(given["sparse_indices"], given["sparse_values"], given["sparse_shape"], strict=True)))
@@ -131,7 +131,7 @@ def _dense_rows(values: Any) -> _Rows:
     return rows
 
 
-def _text(value: Any) -> bytes:
+def _text(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 

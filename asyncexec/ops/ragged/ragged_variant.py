@@ -75,7 +75,7 @@ def ragged_tensor_to_variant(c: OpKernelConstruction) -> Kernel:
     """One value, or one for each row."""
     is_batched, dtype = c.attr("batched_input"), c.attr("Tvalues")
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: object) -> Any:
         *nested, values = map(boxed, inputs)
         if nested:
             check_nested(nested, values)
@@ -100,7 +100,7 @@ def _row(nested: Sequence[Any], values: Any, row: int, dtype: DType) -> Ragged:
     return Ragged(tuple(inner), values[begin:end], dtype)
 
 
-def _vector(items: Sequence[Any]) -> Any:
+def _vector(items: Sequence[object]) -> Any:
     found = np.empty(len(items), object)
     found[:] = items
     return found
@@ -148,7 +148,7 @@ def ragged_tensor_from_variant(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _check(item: Any, rank: int, dtype: DType, splits_dtype: Any) -> None:
+def _check(item: object, rank: int, dtype: DType, splits_dtype: Any) -> None:
     if not isinstance(item, Ragged):
         raise InvalidArgumentError(f"Input Variant element does not hold a ragged tensor, but {type(item).__name__}")
     if len(item.nested) != rank:
@@ -161,7 +161,7 @@ def _check(item: Any, rank: int, dtype: DType, splits_dtype: Any) -> None:
         raise InvalidArgumentError("Ragged values must have rank >= 1")
 
 
-def _joined_splits(parts: Sequence[Any], splits_dtype: Any) -> Any:
+def _joined_splits(parts: Sequence[Any], splits_dtype: object) -> Any:
     lengths = [np.diff(part) for part in parts]
     return splits_of(np.concatenate(lengths) if lengths else np.zeros(0, np.int64), splits_dtype)
 

@@ -205,7 +205,7 @@ def all_candidate_sampler(construction: OpKernelConstruction) -> Kernel:
     if count > _MAX_SAMPLED:
         raise ResourceExhaustedError(f"{count} candidates take too much memory", op=construction.op)
 
-    def kernel(classes: Any) -> tuple[Any, Any, Any]:
+    def kernel(classes: object) -> tuple[Any, Any, Any]:
         ones = np.ones(_checked_classes(classes, num_true, count).shape, np.float32)
         return np.arange(count, dtype=np.int64), ones, np.ones(count, np.float32)
 

@@ -77,7 +77,7 @@ def _trials(dtype: DType, low: Any, high: Any) -> _Trials:
     return _by_exponentials(dtype, low, high, per_block)
 
 
-def _by_normals(dtype: DType, low: Any, high: Any, per_block: int) -> _Trials:
+def _by_normals(dtype: DType, low: object, high: object, per_block: int) -> _Trials:
     sampler = normal(dtype)
 
     def draw(generator: Philox, units: int) -> tuple[Any, Any]:
@@ -99,7 +99,7 @@ def _by_uniforms(dtype: DType, low: Any, span: Any, per_block: int) -> _Trials:
     return _Trials(2, per_block, draw, _MAX_REJECTED)
 
 
-def _by_exponentials(dtype: DType, low: Any, high: Any, per_block: int) -> _Trials:
+def _by_exponentials(dtype: DType, low: Any, high: object, per_block: int) -> _Trials:
     sampler, number = uniform(dtype), dtype.as_numpy_dtype.type
     alpha = (low + np.sqrt(low * low + number(4))) / number(2)
 
@@ -179,7 +179,7 @@ def stateless_parameterized_truncated_normal(construction: OpKernelConstruction)
     """Normal numbers between bounds, by seed; the result's last dimensions are those of the parameters."""
     dtype = construction.attr("dtype")
 
-    def kernel(shape: Any, seed: Any, *parameters: Any) -> Any:
+    def kernel(shape: Any, seed: object, *parameters: Any) -> Any:
         generator = seeded(seed)
         try:
             spread = np.broadcast_arrays(*parameters)

@@ -130,7 +130,7 @@ def _advance(variable: Variable, blocks: int, start: int = 0) -> Philox:
     return generator
 
 
-def _numbers(variable: Variable, shape: Any, itemsize: int, sampler: Sampler, start: int = 0) -> Any:
+def _numbers(variable: Variable, shape: object, itemsize: int, sampler: Sampler, start: int = 0) -> Any:
     sizes = spelled_shape(shape, itemsize)
     count = math.prod(sizes)
     return as_value(sampler(_advance(variable, count * BLOCKS_PER_OUTPUT, start), count).reshape(sizes))
@@ -150,7 +150,7 @@ def _register(op: str, dtypes: Sequence[DType], sampler_of: Callable[[DType], Sa
         dtype: DType = construction.attr("dtype")
         sampler = sampler_of(dtype)
 
-        def kernel(variable: Variable, algorithm: Any, shape: Any) -> Any:
+        def kernel(variable: Variable, algorithm: object, shape: object) -> Any:
             _require_philox(algorithm)
             return _numbers(variable, shape, dtype.itemsize, sampler)
 
@@ -168,7 +168,7 @@ def stateful_uniform_int(construction: OpKernelConstruction) -> Kernel:
     """Integers in [minval, maxval)."""
     dtype = construction.np_dtype("dtype")
 
-    def kernel(variable: Variable, algorithm: Any, shape: Any, low: Any, high: Any) -> Any:
+    def kernel(variable: Variable, algorithm: object, shape: Any, low: Any, high: Any) -> Any:
         _require_philox(algorithm)
         check_range(low, high)
         return _numbers(variable, shape, dtype.itemsize, uniform_int(dtype, int(low), int(high)))
@@ -185,7 +185,7 @@ def stateful_random_binomial(construction: OpKernelConstruction) -> Kernel:
     """Numbers of binomial distributions."""
     dtype: DType = construction.attr("dtype")
 
-    def kernel(variable: Variable, algorithm: Any, shape: Any, counts: Any, probs: Any) -> Any:
+    def kernel(variable: Variable, algorithm: object, shape: Any, counts: Any, probs: Any) -> Any:
         sizes = binomial_sizes(shape, counts, probs, dtype)
         _require_philox(algorithm)
         batch = max(1, math.prod(np.broadcast_shapes(np.shape(counts), np.shape(probs))))
@@ -206,7 +206,7 @@ def _delta(delta: Any) -> int:
 def rng_skip(construction: OpKernelConstruction) -> Kernel:
     """Move the state on as if *delta* numbers had been taken."""
 
-    def kernel(variable: Variable, algorithm: Any, delta: Any) -> tuple[()]:
+    def kernel(variable: Variable, algorithm: object, delta: object) -> tuple[()]:
         _require_philox(algorithm)
         _advance(variable, _delta(delta))
         return ()
@@ -218,7 +218,7 @@ def rng_skip(construction: OpKernelConstruction) -> Kernel:
 def rng_read_and_skip(construction: OpKernelConstruction) -> Kernel:
     """The state, which is moved on as if *delta* numbers had been taken."""
 
-    def kernel(variable: Variable, algorithm: Any, delta: Any) -> Any:
+    def kernel(variable: Variable, algorithm: object, delta: object) -> Any:
         _require_philox(algorithm, "alg")
         found = _advance(variable, _delta(delta))
         return np.array([found.counter & _MASK64, found.counter >> 64, found.key], np.uint64).view(np.int64)
@@ -231,7 +231,7 @@ def non_deterministic_ints(construction: OpKernelConstruction) -> Kernel:
     """Integers of the operating system's generator."""
     dtype = construction.np_dtype("dtype")
 
-    def kernel(shape: Any) -> Any:
+    def kernel(shape: object) -> Any:
         sizes = spelled_shape(shape, dtype.itemsize)
         data = bytearray(os.urandom(math.prod(sizes) * dtype.itemsize))
         return as_value(np.frombuffer(data, dtype).reshape(sizes))

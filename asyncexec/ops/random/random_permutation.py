@@ -68,7 +68,7 @@ register_op(
 )
 
 
-def _stateless_shuffle(value: Any, key: Any, counter: Any, alg: Any) -> Any:
+def _stateless_shuffle(value: object, key: object, counter: object, alg: object) -> Any:
     generator = generator_of_key(key, counter, alg)
     return shuffled(value, lambda _: generator)
 
@@ -172,7 +172,7 @@ def _encrypted(values: Any, schedule: Sequence[Any], width: int) -> Any:
     return (left << np.uint64(width)) | right
 
 
-def _mixed(x: Any, width: int) -> Any:
+def _mixed(x: object, width: int) -> Any:
     return (_rotated_left(x, 1, width) & _rotated_left(x, 8 % width, width)) ^ _rotated_left(x, 2, width)
 
 

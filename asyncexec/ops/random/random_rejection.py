@@ -218,7 +218,7 @@ def stateless_random_binomial(construction: OpKernelConstruction) -> Kernel:
     """Numbers of binomial distributions, by seed."""
     dtype = construction.attr("dtype")
 
-    def kernel(shape: Any, seed: Any, counts: Any, probs: Any) -> Any:
+    def kernel(shape: object, seed: object, counts: object, probs: object) -> Any:
         generator, sizes = seeded(seed), binomial_sizes(shape, counts, probs, dtype)
         return binomial_numbers(generator, sizes, counts, probs, dtype)
 

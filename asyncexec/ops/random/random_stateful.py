@@ -73,7 +73,7 @@ class GuardedPhilox:
         """What a checkpoint holds of it."""
         return {"key": self._generator.key, "counter": self._generator.counter}, []
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, Any], values: Sequence[object]) -> None:
         """Go on from where ``to_state`` was called."""
         with self._lock:
             self._generator = Philox(int(about["key"]), int(about["counter"]))
@@ -91,7 +91,7 @@ def random_numbers(construction: OpKernelConstruction) -> Kernel:
     sampler, itemsize = distribution(construction.attr("dtype")), construction.attr("dtype").itemsize
     state = node_generator(construction)
 
-    def kernel(shape: Any) -> Any:
+    def kernel(shape: object) -> Any:
         sizes = spelled_shape(shape, itemsize)
         count = int(np.prod(sizes, dtype=np.int64))
         return as_value(sampler(state.reserve(count * BLOCKS_PER_OUTPUT), count).reshape(sizes))
@@ -104,7 +104,7 @@ def random_uniform_int(construction: OpKernelConstruction) -> Kernel:
     """Integers in [minval, maxval)."""
     dtype, state = construction.np_dtype("Tout"), node_generator(construction)
 
-    def kernel(shape: Any, low: Any, high: Any) -> Any:
+    def kernel(shape: object, low: Any, high: Any) -> Any:
         sizes = spelled_shape(shape, dtype.itemsize)
         count = int(np.prod(sizes, dtype=np.int64))
         if count == 0:
@@ -144,7 +144,7 @@ def multinomial(construction: OpKernelConstruction) -> Kernel:
     """Classes drawn by unnormalized log probabilities."""
     dtype, state = construction.np_dtype("output_dtype"), node_generator(construction)
 
-    def kernel(logits: Any, num_samples: Any) -> Any:
+    def kernel(logits: object, num_samples: object) -> Any:
         return draw_classes(logits, num_samples, dtype, lambda count: state.reserve(count * BLOCKS_PER_OUTPUT))
 
     return kernel

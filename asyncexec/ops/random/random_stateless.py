@@ -148,13 +148,13 @@ def generator_of_key(key: Any, counter: Any, alg: Any) -> Philox:
     return Philox(int(key[0]), int(counter[0]) | int(counter[1]) << 64)
 
 
-def seeded(seed: Any) -> Philox:
+def seeded(seed: object) -> Philox:
     check_seed(seed)
     return from_stateless_seed(seed)
 
 
 def _sampling(sampler: Sampler, itemsize: int, generator_of: Callable[..., Philox]) -> Kernel:
-    def kernel(shape: Any, *place: Any) -> Any:
+    def kernel(shape: object, *place: object) -> Any:
         generator = generator_of(*place)
         sizes = spelled_shape(shape, itemsize)
         return as_value(sampler(generator, int(np.prod(sizes, dtype=np.int64))).reshape(sizes))
@@ -223,7 +223,7 @@ def stateless_random_uniform_full_int_v2(construction: OpKernelConstruction) -> 
     return _sampling(full_range(dtype), dtype.itemsize, generator_of_key)
 
 
-def _key_counter(seed: Any) -> tuple[Any, Any]:
+def _key_counter(seed: object) -> tuple[Any, Any]:
     generator = seeded(seed)
     counter = [generator.counter & 0xFFFFFFFFFFFFFFFF, generator.counter >> 64]
     return np.array([generator.key], np.uint64), np.array(counter, np.uint64)
@@ -239,7 +239,7 @@ def stateless_multinomial(construction: OpKernelConstruction) -> Kernel:
     """Classes drawn by unnormalized log probabilities."""
     dtype = construction.np_dtype("output_dtype")
 
-    def kernel(logits: Any, num_samples: Any, seed: Any) -> Any:
+    def kernel(logits: object, num_samples: object, seed: object) -> Any:
         generator = seeded(seed)
         return draw_classes(logits, num_samples, dtype, lambda _: generator)
 

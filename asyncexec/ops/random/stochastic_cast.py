@@ -27,7 +27,7 @@ def make_stochastic_cast(op: OpKernelConstruction) -> Kernel:
     draw = uniform(_WIDE.get(op.attr("Tin").name, float32))
     least, most = np.iinfo(out).min, np.iinfo(out).max
 
-    def kernel(x: Any, key: Any, counter: Any, alg: Any) -> Any:
+    def kernel(x: object, key: object, counter: object, alg: object) -> Any:
         numbers = np.asarray(x).astype(np.float64)
         chance = draw(generator_of_key(key, counter, alg), numbers.size).reshape(numbers.shape)
         low = np.floor(numbers)

@@ -23,7 +23,7 @@ def uniform_doubles(words: Any) -> Any:
     return unit_doubles_of(words.reshape(-1, 2, 2))
 
 
-def normal_doubles(words: Any) -> Any:
+def normal_doubles(words: object) -> Any:
     """Blocks to 2 normal doubles each."""
     return double_pairs(words).reshape(-1, 2)
 
@@ -35,7 +35,7 @@ class Streams:
         self._generator = generator
         self._places = outputs.astype(np.uint64) * np.uint64(reserved)
 
-    def take(self, rows: Any) -> Any:
+    def take(self, rows: object) -> Any:
         """The next block of each stream in *rows*."""
         words = blocks_at(self._generator, self._places[rows])
         self._places[rows] += np.uint64(1)

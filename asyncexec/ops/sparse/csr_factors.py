@@ -55,7 +55,7 @@ def csr_ordering(c: OpKernelConstruction) -> Kernel:
         dominant = links + sparse.diags_array(np.diff(links.indptr) + 2.0)
         return np.argsort(_factors(dominant, "MMD_AT_PLUS_A").perm_c)
 
-    def kernel(value: Any) -> Any:
+    def kernel(value: object) -> Any:
         matrix = require_csr(value, "input")
         size = _check_square(matrix)
         orders = [order_of(part) for part in scipy_parts(matrix)] if size else []

@@ -75,7 +75,7 @@ class CSRMatrix:
         lead = (batch,) if len(self.shape) == 3 else ()
         return np.column_stack((*lead, row, self.columns)).astype(np.int64)
 
-    def with_values(self, values: Any) -> CSRMatrix:
+    def with_values(self, values: object) -> CSRMatrix:
         """Other values at the same places."""
         return replace(self, values=values)
 
@@ -143,7 +143,7 @@ def csr_to_dense(matrix: CSRMatrix) -> Any:
     return dense
 
 
-def csr_add(a: CSRMatrix, b: CSRMatrix, alpha: Any = 1, beta: Any = 1) -> CSRMatrix:
+def csr_add(a: CSRMatrix, b: CSRMatrix, alpha: object = 1, beta: object = 1) -> CSRMatrix:
     """``alpha * a + beta * b``, with an element wherever either has one."""
     if a.shape != b.shape or a.values.dtype != b.values.dtype:
         raise InvalidArgumentError(
@@ -155,7 +155,7 @@ def csr_add(a: CSRMatrix, b: CSRMatrix, alpha: Any = 1, beta: Any = 1) -> CSRMat
     return csr_of_indices(rows, values, a.shape)
 
 
-def require_csr(value: Any, what: str, dtype: DType | None = None) -> CSRMatrix:
+def require_csr(value: object, what: str, dtype: DType | None = None) -> CSRMatrix:
     """*value*, which a graph may have taken from any op; InvalidArgumentError unless it is such a matrix of *dtype*."""
     if not isinstance(value, CSRMatrix):
         raise InvalidArgumentError(f"{what} must be a CSRSparseMatrix, not a {type(value).__name__}")

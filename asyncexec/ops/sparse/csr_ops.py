@@ -157,7 +157,7 @@ def csr_to_sparse_tensor(c: OpKernelConstruction) -> Kernel:
     """Indices, values and shape."""
     dtype = c.attr("type")
 
-    def kernel(value: Any) -> tuple[Any, Any, Any]:
+    def kernel(value: object) -> tuple[Any, Any, Any]:
         matrix = require_csr(value, "sparse_matrix", dtype)
         return matrix.indices(), matrix.values, np.array(matrix.shape, np.int64)
 
@@ -169,7 +169,7 @@ def csr_components(c: OpKernelConstruction) -> Kernel:
     """Row pointers, columns and values of one matrix of a batch."""
     dtype = c.attr("type")
 
-    def kernel(value: Any, index: Any) -> tuple[Any, Any, Any]:
+    def kernel(value: object, index: object) -> tuple[Any, Any, Any]:
         matrix = require_csr(value, "csr_sparse_matrix", dtype)
         place = scalar_int(index, "index")
         if not 0 <= place < matrix.batch:
@@ -179,7 +179,7 @@ def csr_components(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def csr_nnz(value: Any) -> Any:
+def csr_nnz(value: object) -> Any:
     """How many elements there are, of each matrix of a batch."""
     matrix = require_csr(value, "sparse_matrix")
     return matrix.counts if len(matrix.shape) == 3 else np.int32(matrix.counts[0])
@@ -296,7 +296,7 @@ def csr_sparse_matmul(c: OpKernelConstruction) -> Kernel:
     """The product of two sparse matrices."""
     sides, dtype = _Sides(c), c.attr("type")
 
-    def kernel(a: Any, b: Any) -> CSRMatrix:
+    def kernel(a: object, b: object) -> CSRMatrix:
         one, other = require_csr(a, "a", dtype), require_csr(b, "b", dtype)
         shape = _check_product(one, other.shape, sides)
         others = scipy_parts(other)
@@ -339,7 +339,7 @@ def csr_transpose(c: OpKernelConstruction) -> Kernel:
     """Each matrix transposed."""
     dtype, conjugate = c.attr("type"), c.attr("conjugate")
 
-    def kernel(value: Any) -> CSRMatrix:
+    def kernel(value: object) -> CSRMatrix:
         matrix = require_csr(value, "input", dtype)
         found = map_parts(matrix, lambda _, part: part.T.tocsr(), matrix.shape[:-3:-1])
         return found.with_values(found.values.conj()) if conjugate else found
@@ -358,7 +358,7 @@ def csr_softmax(c: OpKernelConstruction) -> Kernel:
     """The softmax of the elements of each row, among themselves."""
     dtype = c.attr("type")
 
-    def kernel(value: Any) -> CSRMatrix:
+    def kernel(value: object) -> CSRMatrix:
         matrix = require_csr(value, "logits", dtype)
         if not len(matrix.values):
             return matrix
@@ -374,7 +374,7 @@ def csr_softmax_grad(c: OpKernelConstruction) -> Kernel:
     """The gradient of the logits, at the elements of the softmax."""
     dtype = c.attr("type")
 
-    def kernel(softmax: Any, gradient: Any) -> CSRMatrix:
+    def kernel(softmax: object, gradient: object) -> CSRMatrix:
         matrix, given = require_csr(softmax, "softmax", dtype), require_csr(gradient, "grad_softmax", dtype)
         if matrix.shape != given.shape:
             raise InvalidArgumentError(f"softmax and grad_softmax differ: {list(matrix.shape)}, {list(given.shape)}")

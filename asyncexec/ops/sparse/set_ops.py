@@ -148,7 +148,7 @@ def set_operation(c: OpKernelConstruction) -> Kernel:
     validates = c.attr("validate_indices")
     first_is_dense, second_is_dense = c.op.startswith("Dense"), c.op.startswith("DenseToDense")
 
-    def kernel(*inputs: Any) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: object) -> tuple[Any, Any, Any]:
         second = inputs[1 if first_is_dense else 3 :]
         shape, *one = _of_dense(inputs[0]) if first_is_dense else _of_sparse(*inputs[:3], validates=validates)
         other_shape, *other = _of_dense(*second) if second_is_dense else _of_sparse(*second, validates=validates)
@@ -193,7 +193,7 @@ def set_size(c: OpKernelConstruction) -> Kernel:
     """How many different values each group has."""
     validates = c.attr("validate_indices")
 
-    def kernel(indices: Any, values: Any, shape: Any) -> Any:
+    def kernel(indices: object, values: Any, shape: object) -> Any:
         sizes, groups, _ = _of_sparse(indices, values, shape, validates=validates)
         check_memory(sizes, np.dtype(np.int32))
         _, value_of = np.unique(values, return_inverse=True)

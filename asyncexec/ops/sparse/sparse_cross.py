@@ -104,7 +104,7 @@ def _check_sparse(place: int, indices: Any, values: Any, shape: Any) -> None:
         raise InvalidArgumentError(f"input {place} has {shape[0]} rows")
 
 
-def _sparse_feature(indices: Any, values: Any, batch: int) -> Feature:
+def _sparse_feature(indices: Any, values: object, batch: int) -> Feature:
     """The values of each row, up to the first that is not in the order of rows."""
     rows = indices[:, 0]
     wrong = np.flatnonzero(np.diff(rows, prepend=0) < 0)
@@ -135,7 +135,7 @@ def _places(features: Sequence[Feature]) -> tuple[list[Any], Any, Any]:
     return places[::-1], np.column_stack((row, turn)).astype(np.int64), shape
 
 
-def crossed_bytes(op_def: OpDef, attrs: AttrDict, inputs: Sequence[Any]) -> int:
+def crossed_bytes(op_def: OpDef, attrs: AttrDict, inputs: Sequence[object]) -> int:
     """How many bytes all combinations take at most."""
     features = _features({name: inputs[place] for name, place in arg_slices(op_def.inputs, attrs).items()})
     counts = [feature.counts.astype(np.float64) for feature in features]
@@ -191,7 +191,7 @@ def sparse_cross_hashed(c: OpKernelConstruction) -> Kernel:
     buckets, key = c.attr("num_buckets"), np.uint64(c.attr("hash_key") & _MASK)
     _check_internal_type(c)
 
-    def kernel(*inputs: Any) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: object) -> tuple[Any, Any, Any]:
         features = _features({name: inputs[place] for name, place in slices.items()})
         places, indices, shape = _places(features)
         hashes = np.full(len(indices), key, np.uint64)
@@ -216,7 +216,7 @@ def sparse_cross_text(c: OpKernelConstruction) -> Kernel:
     if not is_new:
         _check_internal_type(c)
 
-    def kernel(*inputs: Any) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: object) -> tuple[Any, Any, Any]:
         named = {name: inputs[place] for name, place in slices.items()}
         features = _features(named)
         separator = scalar_string(named["sep"][0], "sep") if is_new else _JOINT

@@ -42,7 +42,7 @@ class BoxedTensor:
     dtype: DType
 
 
-def boxed_parts(indices: Any, values: Any, shape: Any, dtype: DType) -> Any:
+def boxed_parts(indices: object, values: object, shape: object, dtype: DType) -> Any:
     """A sparse tensor with values of *dtype* as a vector of three values of dtype variant."""
     return _as_objects([BoxedTensor(indices, types.int64), BoxedTensor(values, dtype), BoxedTensor(shape, types.int64)])
 
@@ -60,7 +60,7 @@ Writer = Callable[[Any, DType], Any]
 Reader = Callable[[Any, DType, str], Any]
 
 
-def _unbox(element: Any, wanted: DType, what: str) -> Any:
+def _unbox(element: object, wanted: DType, what: str) -> Any:
     if not isinstance(element, BoxedTensor):
         raise InvalidArgumentError(f"Could not get a tensor from {what}, which is a {type(element).__name__}")
     if element.dtype is not wanted:
@@ -145,7 +145,7 @@ def serialize_many_sparse(c: OpKernelConstruction) -> Kernel:
     """A row of three for each row of the tensor."""
     write, dtype = _WRITERS[c.attr("out_type")], c.attr("T")
 
-    def kernel(indices: Any, values: Any, shape: Any) -> Any:
+    def kernel(indices: object, values: object, shape: object) -> Any:
         row_shape, rows = rows_of(indices, values, shape)
         third = write(row_shape, types.int64)
         found = np.empty((len(rows), 3), object)

@@ -79,7 +79,7 @@ def row_keys(rows: Any) -> Any:
     return keys
 
 
-def row_order(rows: Any) -> Any:
+def row_order(rows: object) -> Any:
     """The positions of *rows* in their order, equal ones as they come."""
     return np.argsort(row_keys(rows), kind="stable")
 

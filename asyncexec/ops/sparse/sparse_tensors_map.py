@@ -117,7 +117,7 @@ def add_sparse_to_tensors_map(c: OpKernelConstruction) -> Kernel:
     """The number of the tensor that is kept."""
     tensors, dtype = _map_of(c), c.attr("T")
 
-    def kernel(indices: Any, values: Any, shape: Any) -> Any:
+    def kernel(indices: object, values: object, shape: object) -> Any:
         check_sparse(indices, boxed(values), shape)
         return np.int64(tensors.add([(indices, values, shape, dtype)])[0])
 
@@ -129,7 +129,7 @@ def add_many_sparse_to_tensors_map(c: OpKernelConstruction) -> Kernel:
     """The numbers of the rows."""
     tensors, dtype = _map_of(c), c.attr("T")
 
-    def kernel(indices: Any, values: Any, shape: Any) -> Any:
+    def kernel(indices: object, values: object, shape: object) -> Any:
         row_shape, rows = rows_of(indices, values, shape)
         kept = [(row_indices, row_values, row_shape, dtype) for row_indices, row_values in rows]
         return np.array(tensors.add(kept), np.int64)

@@ -113,7 +113,7 @@ class DenseAccumulator(Accumulator):
         if not self.shape.accepts(shape):
             raise InvalidArgumentError(f"Shape mismatch: expected {self.shape}, got {TensorShape(shape)}")
 
-    def _add(self, gradient: Any) -> None:
+    def _add(self, gradient: object) -> None:
         self._total = self._total + gradient if self.count else gradient
 
     def _result(self) -> Any:

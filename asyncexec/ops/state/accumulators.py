@@ -131,7 +131,7 @@ def _scalar(value: Any, name: str) -> int:
 def _apply(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
 
-    async def apply(handle: Any, local_step: Any, gradient: Any) -> tuple[()]:
+    async def apply(handle: object, local_step: object, gradient: object) -> tuple[()]:
         accumulator = require_kind(handle, DenseAccumulator)
         accumulator.require_dtype(dtype)
         accumulator.apply(_scalar(local_step, "local_step"), keep(gradient))
@@ -144,7 +144,7 @@ def _apply(construction: OpKernelConstruction) -> Kernel:
 def _sparse_apply(construction: OpKernelConstruction) -> Kernel:
     dtype, has_known_shape = construction.attr("dtype"), construction.attr("has_known_shape")
 
-    async def apply(handle: Any, local_step: Any, indices: Any, values: Any, shape: Any) -> tuple[()]:
+    async def apply(handle: object, local_step: object, indices: object, values: object, shape: Any) -> tuple[()]:
         accumulator = require_kind(handle, SparseAccumulator)
         accumulator.require_dtype(dtype)
         step = _scalar(local_step, "local_step")
@@ -178,7 +178,7 @@ def _take(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
     kind: type[Accumulator] = SparseAccumulator if construction.op.startswith("Sparse") else DenseAccumulator
 
-    async def take(handle: Any, num_required: Any) -> Any:
+    async def take(handle: object, num_required: object) -> Any:
         accumulator = require_kind(handle, kind)
         accumulator.require_dtype(dtype)
         return await accumulator.take(_scalar(num_required, "num_required"))
@@ -186,11 +186,11 @@ def _take(construction: OpKernelConstruction) -> Kernel:
     return take
 
 
-def _num_accumulated(handle: Any) -> Any:
+def _num_accumulated(handle: object) -> Any:
     return np.int32(require_kind(handle, Accumulator).count)  # type: ignore[type-abstract]
 
 
-def _set_global_step(handle: Any, new_global_step: Any) -> tuple[()]:
+def _set_global_step(handle: object, new_global_step: object) -> tuple[()]:
     accumulator = require_kind(handle, Accumulator)  # type: ignore[type-abstract]
     accumulator.global_step = _scalar(new_global_step, "new_global_step")
     return ()

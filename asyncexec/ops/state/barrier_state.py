@@ -68,7 +68,7 @@ class Barrier(ProcessBound):
         if self._is_closed and not self._incomplete:
             self.ready.close()
 
-    def _add(self, key: bytes, index: int, component: int, value: Any) -> bool:
+    def _add(self, key: bytes, index: int, component: int, value: object) -> bool:
         """Put one component; whether *key* has all of them now."""
         if key not in self._incomplete:
             if self._is_closed:

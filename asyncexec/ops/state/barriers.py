@@ -155,7 +155,7 @@ def _batch(done: Dequeue) -> tuple[Any, ...]:
 def _close(construction: OpKernelConstruction) -> Kernel:
     cancels = construction.attr("cancel_pending_enqueues")
 
-    async def close(handle: Any) -> tuple[()]:
+    async def close(handle: object) -> tuple[()]:
         require_kind(handle, Barrier).end(cancels=cancels)
         return ()
 

@@ -280,7 +280,7 @@ register_function(
 )
 
 
-def create_ensemble(handle: Any, stamp: Any, serialized: Any) -> tuple[()]:
+def create_ensemble(handle: object, stamp: Any, serialized: Any) -> tuple[()]:
     """Have the ensemble of a message, if there is none yet."""
     resource = require_kind(handle, EnsembleResource)
     found = read_ensemble(scalar_string(serialized, "tree_ensemble_serialized"), int(stamp))
@@ -288,7 +288,7 @@ def create_ensemble(handle: Any, stamp: Any, serialized: Any) -> tuple[()]:
     return ()
 
 
-def deserialize_ensemble(handle: Any, stamp: Any, serialized: Any) -> tuple[()]:
+def deserialize_ensemble(handle: object, stamp: Any, serialized: Any) -> tuple[()]:
     """Have the ensemble of a message in the place of the one that is there."""
     resource = require_kind(handle, EnsembleResource)
     resource.require()
@@ -296,13 +296,13 @@ def deserialize_ensemble(handle: Any, stamp: Any, serialized: Any) -> tuple[()]:
     return ()
 
 
-def serialize_ensemble(handle: Any) -> tuple[Any, bytes]:
+def serialize_ensemble(handle: object) -> tuple[Any, bytes]:
     """Stamp and message."""
     ensemble = require_kind(handle, EnsembleResource).require()
     return np.int64(ensemble.stamp), ensemble.serialized
 
 
-def ensemble_states(handle: Any) -> tuple[Any, ...]:
+def ensemble_states(handle: object) -> tuple[Any, ...]:
     """How far the ensemble has grown."""
     ensemble = require_kind(handle, EnsembleResource).require()
     count = len(ensemble.trees)
@@ -375,7 +375,7 @@ def bucket_boundaries(c: OpKernelConstruction) -> Kernel:
     """The boundaries of all features."""
     count = c.attr("num_features")
 
-    def kernel(handle: Any) -> tuple[Any, ...]:
+    def kernel(handle: object) -> tuple[Any, ...]:
         found = require_kind(handle, QuantileStreamResource).require()
         if len(found) != count:
             raise InvalidArgumentError(f"there are boundaries of {len(found)} features, not of {count}")

@@ -70,7 +70,7 @@ def composite_to_components(c: OpKernelConstruction) -> Kernel:
     """The parts of a value of the class that is asked for."""
     wanted, dtypes = _class_of(c.attr("metadata")), tuple(c.attr("Tcomponents"))
 
-    def kernel(encoded: Any) -> tuple[Any, ...]:
+    def kernel(encoded: object) -> tuple[Any, ...]:
         if not isinstance(encoded, CompositeTensor):
             raise InvalidArgumentError(
                 f"The input `encoded` is not a valid CompositeTensorVariant tensor, got a {type(encoded).__name__}"

@@ -168,7 +168,7 @@ def _dense_table(construction: OpKernelConstruction) -> Kernel:
     shape: TensorShape = construction.attr("value_shape")
     buckets, load = construction.attr("initial_num_buckets"), construction.attr("max_load_factor")
 
-    def kernel(empty_key: Any, *deleted_key: Any) -> LookupTable:
+    def kernel(empty_key: object, *deleted_key: object) -> LookupTable:
         empty = _reserved_key(empty_key, "empty_key")
         deleted = _reserved_key(deleted_key[0], "deleted_key") if deleted_key else None
         if empty == deleted:
@@ -242,14 +242,14 @@ def initialize_table(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def initializable(table: Any) -> HashTable:
+def initializable(table: object) -> HashTable:
     """*table*, which must be one that an initializer fills."""
     if not isinstance(table, HashTable):
         raise InvalidArgumentError(f"a {type(table).__name__} takes no initializer, only a HashTable does")
     return table
 
 
-def _as_table(handle: Any) -> LookupTable:
+def _as_table(handle: object) -> LookupTable:
     if not isinstance(handle, LookupTable):
         raise InvalidArgumentError(f"expected the handle of a table, not a {type(handle).__name__}")
     return handle
@@ -260,7 +260,7 @@ def lookup_table_find(construction: OpKernelConstruction) -> Kernel:
     """The value of each key."""
     dtypes = construction.attr("Tin"), construction.attr("Tout")
 
-    def kernel(handle: Any, keys: Any, default_value: Any) -> Any:
+    def kernel(handle: object, keys: object, default_value: object) -> Any:
         table = _as_table(handle)
         table.check_dtypes(*dtypes)
         return table.find(keys, default_value)
@@ -274,7 +274,7 @@ def lookup_table_write(construction: OpKernelConstruction) -> Kernel:
     dtypes = construction.attr("Tin"), construction.attr("Tout")
     is_insert = "Insert" in construction.op
 
-    def kernel(handle: Any, keys: Any, values: Any) -> tuple[()]:
+    def kernel(handle: object, keys: object, values: object) -> tuple[()]:
         table = _as_table(handle)
         table.check_dtypes(*dtypes)
         if is_insert:
@@ -291,7 +291,7 @@ def lookup_table_remove(construction: OpKernelConstruction) -> Kernel:
     """Forget keys."""
     key_dtype = construction.attr("Tin")
 
-    def kernel(handle: Any, keys: Any) -> tuple[()]:
+    def kernel(handle: object, keys: object) -> tuple[()]:
         table = _as_table(handle)
         table.check_dtypes(key_dtype)
         table.remove(keys)
@@ -305,7 +305,7 @@ def lookup_table_export(construction: OpKernelConstruction) -> Kernel:
     """All keys and values."""
     dtypes = construction.attr("Tkeys"), construction.attr("Tvalues")
 
-    def kernel(handle: Any) -> tuple[Any, Any]:
+    def kernel(handle: object) -> tuple[Any, Any]:
         table = _as_table(handle)
         table.check_dtypes(*dtypes)
         return table.export()
@@ -313,7 +313,7 @@ def lookup_table_export(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _size(handle: Any) -> Any:
+def _size(handle: object) -> Any:
     return np.int64(_as_table(handle).size())
 
 

@@ -26,7 +26,7 @@ from asyncexec.ops.array.array_common import boxed
 from asyncexec.ops.string.string_elements import as_strings
 
 
-def listed(tensor: Any) -> list[Any]:
+def listed(tensor: object) -> list[Any]:
     """The elements of *tensor* as Python values."""
     items: list[Any] = boxed(tensor).ravel().tolist()
     return items
@@ -73,7 +73,7 @@ class LookupTable(ProcessBound):
             found = self._find_or(keys, default_value)
         return tensor_of(found, self.value_dtype, shape)
 
-    def _find_or(self, keys: Any, default_value: Any) -> list[Any]:
+    def _find_or(self, keys: object, default_value: Any) -> list[Any]:
         raise InvalidArgumentError(
             f"Expected shape {list(self.value_shape)} for the default value, got {list(np.shape(default_value))}"
         )
@@ -89,13 +89,13 @@ class LookupTable(ProcessBound):
         shape = (len(keys), *self.value_shape)
         return tensor_of(keys, self.key_dtype, (len(keys),)), tensor_of(values, self.value_dtype, shape)
 
-    def insert(self, keys: Any, values: Any) -> None:
+    def insert(self, keys: object, values: object) -> None:
         raise UnimplementedError("this table cannot be inserted into once it is initialized")
 
-    def remove(self, keys: Any) -> None:
+    def remove(self, keys: object) -> None:
         raise UnimplementedError("keys cannot be removed from this table")
 
-    def load(self, keys: Any, values: Any) -> None:
+    def load(self, keys: object, values: object) -> None:
         """Make *keys* and *values* all that the table holds."""
         raise UnimplementedError("this table cannot be given all its contents at once")
 
@@ -103,16 +103,16 @@ class LookupTable(ProcessBound):
         """What a checkpoint holds of it."""
         return {}, LookupTable.export(self)
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, object], values: Sequence[object]) -> None:
         """Have the entries that ``to_state`` gave."""
         pairs = self._pairs(*values)
         with self._lock:
             self._entries = dict(pairs)
 
-    def _keys(self, keys: Any) -> list[Any]:
+    def _keys(self, keys: object) -> list[Any]:
         return listed(keys)
 
-    def _values(self, values: Any, count: int) -> list[Any]:
+    def _values(self, values: object, count: int) -> list[Any]:
         """Values as Python values, or as arrays where a value has a shape."""
         return list(keep(values).reshape(count, *self.value_shape)) if self.value_shape else listed(values)
 
@@ -131,7 +131,7 @@ class HashTable(LookupTable):
         super().__init__(key_dtype, value_dtype)
         self._is_initialized = False
 
-    def find(self, keys: Any, default_value: Any) -> Any:
+    def find(self, keys: object, default_value: object) -> Any:
         if not self._is_initialized:
             raise FailedPreconditionError("Table not initialized.", hint="run its initializer first")
         return super().find(keys, default_value)
@@ -144,11 +144,11 @@ class HashTable(LookupTable):
     def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
         return {"is_initialized": self._is_initialized}, LookupTable.export(self)
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, object], values: Sequence[object]) -> None:
         super().from_state(about, values)
         self._is_initialized = bool(about["is_initialized"])
 
-    def load(self, keys: Any, values: Any) -> None:
+    def load(self, keys: object, values: object) -> None:
         self.initialize(self._pairs(keys, values))
 
     def initialize(self, pairs: Collection[tuple[Any, Any]]) -> None:
@@ -180,19 +180,19 @@ class MutableHashTable(LookupTable):
         with self._lock:
             return list(map(self._entries.get, listed_keys, defaults))
 
-    def insert(self, keys: Any, values: Any) -> None:
+    def insert(self, keys: object, values: object) -> None:
         """Add entries, or give those that are there new values."""
         pairs = self._pairs(keys, values)
         with self._lock:
             self._entries.update(pairs)
 
-    def load(self, keys: Any, values: Any) -> None:
+    def load(self, keys: object, values: object) -> None:
         pairs = self._pairs(keys, values)
         with self._lock:
             self._entries.clear()
             self._entries.update(pairs)
 
-    def remove(self, keys: Any) -> None:
+    def remove(self, keys: object) -> None:
         """Forget *keys*; those that are not there are passed over."""
         listed_keys = self._keys(keys)
         with self._lock:
@@ -207,12 +207,12 @@ class MutableDenseHashTable(MutableHashTable):
     """
 
     def __init__(
-        self, key_dtype: DType, value_dtype: DType, value_shape: tuple[int, ...], empty_key: Any, deleted_key: Any
+        self, key_dtype: DType, value_dtype: DType, value_shape: tuple[int, ...], empty_key: object, deleted_key: object
     ) -> None:
         super().__init__(key_dtype, value_dtype, value_shape)
         self._reserved = (empty_key, deleted_key)
 
-    def _keys(self, keys: Any) -> list[Any]:
+    def _keys(self, keys: object) -> list[Any]:
         found = listed(keys)
         for name, reserved in zip(("empty_key", "deleted_key"), self._reserved, strict=True):
             if reserved in found:

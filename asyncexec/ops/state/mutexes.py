@@ -6,7 +6,6 @@ A mutex is held as long as there is the value that MutexLock gives, at most unti
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, require_kind
@@ -79,7 +78,7 @@ def _mutex(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("MutexLock", kind=KernelKind.ASYNC)
 def _lock(construction: OpKernelConstruction) -> Kernel:
-    async def lock(handle: Any) -> MutexLock:
+    async def lock(handle: object) -> MutexLock:
         return await require_kind(handle, Mutex).lock()
 
     return lock
@@ -87,7 +86,7 @@ def _lock(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("ConsumeMutexLock")
 def _consume(construction: OpKernelConstruction) -> Kernel:
-    def consume(lock: Any) -> tuple[()]:
+    def consume(lock: object) -> tuple[()]:
         if not isinstance(lock, MutexLock):
             raise InvalidArgumentError(f"Expected input to be a mutex lock, but it is a {type(lock).__name__}")
         if not lock.release():

@@ -77,7 +77,7 @@ register_op(
 register_op("FakeParam", "-> output: dtype", "dtype: type; shape: shape", shape=lambda c: [c.attr("shape")])
 
 
-def _as_optional(value: Any, op: str) -> Optional:
+def _as_optional(value: object, op: str) -> Optional:
     if not isinstance(value, Optional):
         raise InvalidArgumentError(f"{op}: Input must be an optional, not {type(value).__name__}")
     return value
@@ -102,7 +102,7 @@ def optional_get_value(c: OpKernelConstruction) -> Kernel:
     """The tensors of an optional that has some, of the dtypes and shapes that are asked for."""
     dtypes, shapes = c.attr("output_types"), c.attr("output_shapes")
 
-    def kernel(value: Any) -> tuple[Any, ...]:
+    def kernel(value: object) -> tuple[Any, ...]:
         found = _as_optional(value, "OptionalGetValue")
         if found.components is None:
             raise InvalidArgumentError("The given optional does not have a value.")

@@ -19,7 +19,7 @@ from asyncexec.ops.state.queue_state import Element, PaddingFIFOQueue, Queue
 from asyncexec.process.free_memory import check_array
 
 
-def checked_element(queue: Queue, components: Sequence[Any]) -> Element:
+def checked_element(queue: Queue, components: Sequence[object]) -> Element:
     """*components* as an element of *queue*; InvalidArgumentError when a shape does not fit."""
     for index, wanted in enumerate(queue.component_shapes):
         _require_shape(index, wanted, _shape_of(queue.component_dtypes[index], components[index]))
@@ -51,7 +51,7 @@ def _shape_of(dtype: DType, value: Any) -> tuple[int, ...]:
     return () if dtype.is_opaque and not _is_object_array(value) else np.shape(value)
 
 
-def _rows(dtype: DType, value: Any) -> Any:
+def _rows(dtype: DType, value: object) -> Any:
     """*value*, with the items of a Python sequence as rows where the components are Python objects."""
     if not dtype.is_opaque or not isinstance(value, (list, tuple)):
         return value
@@ -61,11 +61,11 @@ def _rows(dtype: DType, value: Any) -> Any:
     return rows
 
 
-def _is_object_array(value: Any) -> bool:
+def _is_object_array(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.object_
 
 
-def _kept(queue: Queue, components: Sequence[Any]) -> list[Any]:
+def _kept(queue: Queue, components: Sequence[object]) -> list[Any]:
     """*components* for keeping: they outlive the step that brings them."""
     return [keeper(dtype)(value) for dtype, value in zip(queue.component_dtypes, components, strict=True)]
 
@@ -85,14 +85,14 @@ def batched(queue: Queue, elements: Sequence[Element]) -> tuple[Any, ...]:
     return tuple(_stacked(dtype, column) for dtype, column in zip(queue.component_dtypes, columns, strict=True))
 
 
-def _stacked(dtype: DType, column: Sequence[Any]) -> Any:
+def _stacked(dtype: DType, column: Sequence[object]) -> Any:
     batch = np.empty((len(column), *_shape_of(dtype, column[0])), dtype.as_numpy_dtype)
     for row, value in enumerate(column):
         batch[row] = value
     return batch
 
 
-def _padded(dtype: DType, column: Sequence[Any]) -> Any:
+def _padded(dtype: DType, column: Sequence[object]) -> Any:
     sizes = tuple(map(max, zip(*(_shape_of(dtype, value) for value in column), strict=True)))
     shape = (len(column), *sizes)
     check_array(shape, dtype.as_numpy_dtype)

@@ -127,7 +127,7 @@ def _random_shuffle_queue(construction: OpKernelConstruction) -> Kernel:
     _require_full_shapes(dtypes, shapes)
     seed, minimum = (construction.attr("seed"), construction.attr("seed2")), construction.attr("min_after_dequeue")
 
-    def create(*args: Any) -> Queue:
+    def create(*args: object) -> Queue:
         return RandomShuffleQueue(*args, min_after_dequeue=minimum, seed=seed)
 
     return _lookup(construction, RandomShuffleQueue, dtypes, shapes, create)
@@ -211,7 +211,7 @@ def _enqueue(construction: OpKernelConstruction) -> AsyncKernel:
     _refuse_timeout(construction)
     dtypes = construction.attr("Tcomponents")
 
-    def enqueue(queue: Queue, *components: Any) -> Enqueue:
+    def enqueue(queue: Queue, *components: object) -> Enqueue:
         _require_dtypes(queue, dtypes)
         return Enqueue(queue, [checked_element(queue, components)])
 
@@ -223,7 +223,7 @@ def _enqueue_many(construction: OpKernelConstruction) -> AsyncKernel:
     _refuse_timeout(construction)
     dtypes = construction.attr("Tcomponents")
 
-    def enqueue_many(queue: Queue, *components: Any) -> Enqueue:
+    def enqueue_many(queue: Queue, *components: object) -> Enqueue:
         _require_dtypes(queue, dtypes)
         return Enqueue(queue, checked_elements(queue, components))
 
@@ -289,7 +289,7 @@ def _dequeue_up_to(construction: OpKernelConstruction) -> AsyncKernel:
 def _close(construction: OpKernelConstruction) -> Kernel:
     cancels = construction.attr("cancel_pending_enqueues")
 
-    async def close(handle: Any) -> tuple[()]:
+    async def close(handle: object) -> tuple[()]:
         queue = require_kind(handle, Queue)  # type: ignore[type-abstract]
         if cancels:
             queue.close()
@@ -300,11 +300,11 @@ def _close(construction: OpKernelConstruction) -> Kernel:
     return close
 
 
-def _size(handle: Any) -> Any:
+def _size(handle: object) -> Any:
     return np.int32(len(require_kind(handle, Queue)))  # type: ignore[type-abstract]
 
 
-def _is_closed(handle: Any) -> Any:
+def _is_closed(handle: object) -> Any:
     return np.bool_(require_kind(handle, Queue).is_closed)  # type: ignore[type-abstract]
 
 

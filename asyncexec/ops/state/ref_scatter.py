@@ -6,7 +6,6 @@ Rules from ``tensorflow/core/ops/state_ops.cc`` and ``core/kernels/scatter_op.cc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -45,7 +44,7 @@ def _register(kind: str) -> None:
 
     @register_kernel(f"Scatter{kind}", dtypes=dtypes, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
-        def update(variable: Variable, indices: Any, updates: Any) -> Variable:
+        def update(variable: Variable, indices: object, updates: object) -> Variable:
             variable.update(lambda value: scatter(apply, value, indices, updates))
             return variable
 
@@ -60,7 +59,7 @@ def _register_nd(kind: str) -> None:
     def make(construction: OpKernelConstruction) -> Kernel:
         skips_bad = construction.attr("bad_indices_policy") == b"IGNORE"
 
-        def update(variable: Variable, indices: Any, updates: Any) -> Variable:
+        def update(variable: Variable, indices: object, updates: object) -> Variable:
             variable.update(lambda value: scatter_nd(apply, value, indices, updates, skips_bad=skips_bad))
             return variable
 

@@ -94,7 +94,7 @@ def _var_handle(construction: OpKernelConstruction) -> Kernel:
     return lambda: variable
 
 
-def _is_initialized(resource: Any) -> Any:
+def _is_initialized(resource: object) -> Any:
     return np.bool_(getattr(resource, "is_initialized", True))
 
 
@@ -138,7 +138,7 @@ def _register_update(op: str, combine: Callable[[Any, Any], Any]) -> None:
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype = construction.attr("dtype")
 
-        def update(variable: Variable, operand: Any) -> tuple[()]:
+        def update(variable: Variable, operand: object) -> tuple[()]:
             variable.require_dtype(dtype)
             variable.lookup()
             variable.update(lambda old: combined(combine, old, operand))
@@ -151,7 +151,7 @@ _register_update("AssignAddVariableOp", operator.add)
 _register_update("AssignSubVariableOp", operator.sub)
 
 
-def _nothing(resource: Any) -> tuple[()]:
+def _nothing(resource: object) -> tuple[()]:
     """Reads never copy here, since a value that somebody has is never changed."""
     return ()
 
@@ -241,7 +241,7 @@ def _register_scatter(kind: str) -> None:
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype = construction.attr("dtype")
 
-        def update(variable: Variable, indices: Any, updates: Any) -> tuple[()]:
+        def update(variable: Variable, indices: object, updates: object) -> tuple[()]:
             variable.require_dtype(dtype)
             variable.lookup()
             variable.update(lambda value: scatter(apply, value, indices, updates))
@@ -264,7 +264,7 @@ def _register_scatter_nd(kind: str, dtypes: Mapping[str, Collection[DType]] | No
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype, skips_bad = construction.attr("T"), construction.attr("bad_indices_policy") == b"IGNORE"
 
-        def update(variable: Variable, indices: Any, updates: Any) -> tuple[()]:
+        def update(variable: Variable, indices: object, updates: object) -> tuple[()]:
             variable.require_dtype(dtype)
             variable.lookup()
             variable.update(lambda value: scatter_nd(apply, value, indices, updates, skips_bad=skips_bad))

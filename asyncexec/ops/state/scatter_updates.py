@@ -21,7 +21,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Apply: TypeAlias = Callable[[Array, Array, Any], None]
 
 
-def _replace(target: Array, rows: Array, updates: Any) -> None:
+def _replace(target: Array, rows: Array, updates: object) -> None:
     target[rows] = updates
 
 

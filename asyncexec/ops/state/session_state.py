@@ -35,7 +35,7 @@ class SessionState(ProcessBound):
         self._tensors: dict[bytes, tuple[DType, Any]] = {}
         self._ids = count()
 
-    def new_handle(self, node: str, device: str, dtype: DType, value: Any) -> TensorHandle:
+    def new_handle(self, node: str, device: str, dtype: DType, value: object) -> TensorHandle:
         """A handle of *value*, which *node* got on *device*; it is not kept yet."""
         return TensorHandle(self, f"{node};{next(self._ids)};{device}", dtype, value)
 
@@ -78,7 +78,7 @@ class TensorHandle(ProcessBound, np.bytes_):  # type: ignore[misc]  # numpy refu
     _state: SessionState
     _unkept: list[Any]  # the value, as long as it is only this step's
 
-    def __new__(cls, state: SessionState, handle: str, dtype: DType, value: Any) -> Self:
+    def __new__(cls, state: SessionState, handle: str, dtype: DType, value: object) -> Self:
         made = super().__new__(cls, handle.encode())
         made.handle, made.tensor_dtype = handle, dtype
         made._state, made._unkept = state, [value]
@@ -101,7 +101,7 @@ class TensorHandle(ProcessBound, np.bytes_):  # type: ignore[misc]  # numpy refu
         return f"<ax.TensorHandle {self.handle!r} {self.tensor_dtype.name}>"
 
 
-def kept(fetched: Any) -> Any:
+def kept(fetched: object) -> Any:
     """What was *fetched* of a node that makes handles, or fed for it; a handle is kept by its session from now on."""
     return fetched.keep() if isinstance(fetched, TensorHandle) else fetched
 
@@ -146,7 +146,7 @@ def _get_handle(construction: OpKernelConstruction) -> Kernel:
     own, name, device = _session_state(construction), construction.name, construction.device
     dtype = construction.attr("T")
 
-    def get_handle(value: Any) -> TensorHandle:
+    def get_handle(value: object) -> TensorHandle:
         return _of_step(own).new_handle(name, device, dtype, value)
 
     return get_handle

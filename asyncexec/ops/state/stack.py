@@ -42,7 +42,7 @@ class Stack(ProcessBound):
         self.elements: list[Any] = []
         self._lock = Lock()
 
-    def push(self, element: Any) -> None:
+    def push(self, element: object) -> None:
         """Put *element* on top."""
         with self._lock:
             self._require_open()
@@ -119,7 +119,7 @@ def _create(construction: OpKernelConstruction) -> Kernel:
 def _push(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
-    def push(handle: Any, element: Any) -> Any:
+    def push(handle: object, element: object) -> Any:
         stack = require_kind(handle, Stack)
         if stack.dtype is not dtype:
             raise InvalidArgumentError(f"Must have type {stack.dtype.name} but got {dtype.name}")
@@ -129,11 +129,11 @@ def _push(construction: OpKernelConstruction) -> Kernel:
     return push
 
 
-def _pop(handle: Any) -> Any:
+def _pop(handle: object) -> Any:
     return require_kind(handle, Stack).pop()
 
 
-def _close(handle: Any) -> tuple[()]:
+def _close(handle: object) -> tuple[()]:
     require_kind(handle, Stack).close()
     return ()
 

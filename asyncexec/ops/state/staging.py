@@ -81,7 +81,7 @@ def _require_dtypes(found: Sequence[DType], wanted: Sequence[DType]) -> None:
             raise InvalidArgumentError(f"Type mismatch: actual {one.name} vs. expect {other.name}")
 
 
-def _kept(dtypes: Sequence[DType], values: Sequence[Any]) -> tuple[Any, ...]:
+def _kept(dtypes: Sequence[DType], values: Sequence[object]) -> tuple[Any, ...]:
     return tuple(keeper(dtype)(value) for dtype, value in zip(dtypes, values, strict=True))
 
 
@@ -89,7 +89,7 @@ def _kept(dtypes: Sequence[DType], values: Sequence[Any]) -> tuple[Any, ...]:
 def _stage(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _area(construction, StagingArea), construction.attr("dtypes")
 
-    async def stage(*values: Any) -> tuple[()]:
+    async def stage(*values: object) -> tuple[()]:
         _require_dtypes(dtypes, area.dtypes)
         await area.put(_kept(dtypes, values))
         return ()
@@ -179,7 +179,7 @@ def _dtypes_at(area: StagingMap, indices: Sequence[int]) -> list[DType]:
 def _map_stage(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _map_of(construction), construction.attr("fake_dtypes")
 
-    async def stage(key: Any, indices: Any, *values: Any) -> tuple[()]:
+    async def stage(key: object, indices: object, *values: object) -> tuple[()]:
         places = _indices(indices, len(values))
         area.check(_key(key), places)
         _require_dtypes(dtypes, _dtypes_at(area, places))
@@ -194,7 +194,7 @@ def _map_unstage(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _map_of(construction), construction.attr("dtypes")
     get = area.peek if construction.op.endswith("Peek") else area.take
 
-    async def unstage(key: Any, indices: Any) -> tuple[Any, ...]:
+    async def unstage(key: object, indices: object) -> tuple[Any, ...]:
         places = _indices(indices, len(dtypes))
         area.check(_key(key), places)
         _require_dtypes(_dtypes_at(area, places), dtypes)
@@ -207,7 +207,7 @@ def _map_unstage(construction: OpKernelConstruction) -> Kernel:
 def _map_unstage_no_key(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _map_of(construction), construction.attr("dtypes")
 
-    async def unstage(indices: Any) -> tuple[Any, ...]:
+    async def unstage(indices: object) -> tuple[Any, ...]:
         places = _indices(indices, len(dtypes))
         area.check("any", places)
         _require_dtypes(_dtypes_at(area, places), dtypes)

@@ -24,7 +24,7 @@ MISSING: Final = object()
 Staged: TypeAlias = list[Any]
 
 
-def num_bytes(values: Iterable[Any]) -> int:
+def num_bytes(values: Iterable[object]) -> int:
     """The bytes of some tensors, those of strings included."""
     total = 0
     for value in values:
@@ -76,7 +76,7 @@ class StagingArea(Bounded):
     def __len__(self) -> int:
         return len(self._tuples)
 
-    async def put(self, values: Sequence[Any]) -> None:
+    async def put(self, values: Sequence[object]) -> None:
         """Put a tuple at the end, once there is room."""
         size = num_bytes(values)
         await self._wait_for_room(size)
@@ -132,7 +132,7 @@ class StagingMap(Bounded):
         """How many keys have a part of their tensors only."""
         return len(self._incomplete)
 
-    async def put(self, key: int, indices: Sequence[int], values: Sequence[Any]) -> None:
+    async def put(self, key: int, indices: Sequence[int], values: Sequence[object]) -> None:
         """Put tensors at *indices* of the tuple of *key*; InvalidArgumentError where one is there."""
         size, is_whole = num_bytes(values), len(indices) == len(self.dtypes)
         await self._wait_for_room(size, counts=is_whole)

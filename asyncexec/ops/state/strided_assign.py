@@ -27,7 +27,7 @@ def strided_slice_assign(c: OpKernelConstruction) -> Kernel:
     replaced, dtype = strided_update(Masks.of(c.attrs)), c.attr("T")
     gives_reference = c.op == "StridedSliceAssign"
 
-    def assign(variable: Variable, begin: Any, end: Any, strides: Any, value: Any) -> Any:
+    def assign(variable: Variable, begin: object, end: object, strides: object, value: object) -> Any:
         variable.require_dtype(dtype)
         variable.lookup()
         given = boxed(value) if has_boxes(dtype) else value

@@ -260,7 +260,7 @@ def _require_equal_shapes(shapes: Sequence[tuple[int, ...]], declared: TensorSha
             )
 
 
-def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[Any]) -> Any:
+def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[object]) -> Any:
     check_array((len(values), *shape), dtype.as_numpy_dtype)
     result = np.empty((len(values), *shape), dtype.as_numpy_dtype)
     if not shape and not dtype.is_opaque:  # else one object may be a list itself
@@ -298,7 +298,7 @@ def scatter_array(construction: OpKernelConstruction) -> Kernel:
     return scatter
 
 
-def array_size(handle: Any, flow: Any) -> Any:
+def array_size(handle: object, flow: object) -> Any:
     """How many elements there are."""
     return np.int32(len(require_kind(handle, TensorArray)))
 
@@ -311,7 +311,7 @@ def split_array(construction: OpKernelConstruction) -> Kernel:
     """Put consecutive parts of a tensor at the indices from 0 on."""
     dtype = construction.attr("T")
 
-    def split(array: TensorArray, value: Any, lengths: Any, flow: Any) -> Any:
+    def split(array: TensorArray, value: Any, lengths: object, flow: object) -> Any:
         _require_dtype(array, dtype, "is trying to write")
         sizes = _checked_lengths(array, value, lengths)
         start = 0
@@ -349,7 +349,7 @@ def concat_array(construction: OpKernelConstruction) -> Kernel:
     """All tensors, one after another, and their lengths."""
     dtype, declared = construction.attr("dtype"), construction.attr("element_shape_except0")
 
-    def concat(array: TensorArray, flow: Any) -> tuple[Any, Any]:
+    def concat(array: TensorArray, flow: object) -> tuple[Any, Any]:
         _require_dtype(array, dtype, "requested")
         array.require_open()
         if not len(array):
@@ -374,7 +374,7 @@ def _require_concatenable(values: Sequence[Any], declared: TensorShape) -> None:
             )
 
 
-def close_array(handle: Any) -> tuple[()]:
+def close_array(handle: object) -> tuple[()]:
     """Let go of all elements."""
     require_kind(handle, TensorArray).close()
     return ()
@@ -388,7 +388,7 @@ def array_gradient(construction: OpKernelConstruction) -> Kernel:
     """The TensorArray of a gradient, and its flow."""
     source = construction.attr("source").decode("utf-8", "replace")
 
-    def gradient(array: TensorArray, flow: Any, shape_to_prepend: Any = ()) -> tuple[Any, Any]:
+    def gradient(array: TensorArray, flow: object, shape_to_prepend: object = ()) -> tuple[Any, Any]:
         prefix = shape_from(shape_to_prepend).as_tuple()
         return array.gradient(source, prefix), FLOW
 

@@ -127,7 +127,7 @@ register_op(
 )
 
 
-def _check_handle(*inputs: Any) -> None:
+def _check_handle(*inputs: object) -> None:
     require_kind(inputs[0], TensorArray)
 
 

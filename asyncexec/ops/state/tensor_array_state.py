@@ -114,7 +114,7 @@ class TensorArray(ProcessBound):
             for index, value in zip(indices, values, strict=True):
                 self._write(index, value, shape)
 
-    def _write(self, index: int, value: Any, shape: tuple[int, ...]) -> None:
+    def _write(self, index: int, value: object, shape: tuple[int, ...]) -> None:
         if self.is_closed:
             self.require_open()
         entry = self._writable(index)
@@ -154,7 +154,7 @@ class TensorArray(ProcessBound):
             entry = self._entries[index] = Entry()
         return entry
 
-    def _add(self, index: int, entry: Entry, value: Any) -> None:
+    def _add(self, index: int, entry: Entry, value: object) -> None:
         if not self.adds_up:
             raise self._cannot_write(index, "it has already been written to")
         if entry.shape != self.shape_of(value):

@@ -112,7 +112,7 @@ def _empty(construction: OpKernelConstruction) -> Kernel:
 def _reserve(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def reserve(element_shape: Any, num_elements: Any) -> TensorList:
+    def reserve(element_shape: object, num_elements: object) -> TensorList:
         return TensorList(dtype, shape_from(element_shape), (None,) * checked_length(num_elements, "num_elements"))
 
     return reserve
@@ -122,7 +122,7 @@ def _reserve(construction: OpKernelConstruction) -> Kernel:
 def _set_item(construction: OpKernelConstruction) -> Kernel:
     dtype, resizes = construction.attr("element_dtype"), construction.attr("resize_if_index_out_of_bounds")
 
-    def set_item(handle: Any, index: Any, item: Any) -> TensorList:
+    def set_item(handle: object, index: Any, item: Any) -> TensorList:
         old = as_list(handle)
         old.require_dtype(dtype)
         elements = list(old.elements)
@@ -141,7 +141,7 @@ def _set_item(construction: OpKernelConstruction) -> Kernel:
 def _get_item(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def get_item(handle: Any, index: Any, element_shape: Any) -> Any:
+    def get_item(handle: object, index: Any, element_shape: object) -> Any:
         found = as_list(handle)
         found.require_dtype(dtype)
         found.require_index(index, "access")
@@ -153,7 +153,7 @@ def _get_item(construction: OpKernelConstruction) -> Kernel:
     return get_item
 
 
-def _length(handle: Any) -> Any:
+def _length(handle: object) -> Any:
     return np.int32(len(as_list(handle)))
 
 
@@ -164,7 +164,7 @@ register_function("TensorListLength", function=_length)
 def _push_back(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def push_back(handle: Any, item: Any) -> TensorList:
+    def push_back(handle: object, item: object) -> TensorList:
         old = as_list(handle)
         old.require_item(item)
         old.require_dtype(dtype)
@@ -198,7 +198,7 @@ def _push_back_batch(construction: OpKernelConstruction) -> Kernel:
 def _pop_back(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def pop_back(handle: Any, element_shape: Any) -> tuple[TensorList, Any]:
+    def pop_back(handle: object, element_shape: object) -> tuple[TensorList, Any]:
         old = as_list(handle)
         old.require_dtype(dtype)
         if not old.elements:
@@ -215,7 +215,7 @@ def _pop_back(construction: OpKernelConstruction) -> Kernel:
 def _element_shape(construction: OpKernelConstruction) -> Kernel:
     np_dtype = construction.np_dtype("shape_type")
 
-    def element_shape(handle: Any) -> Any:
+    def element_shape(handle: object) -> Any:
         dims = as_list(handle).element_shape.dims
         if dims is None:
             return np_dtype.type(-1)
@@ -224,7 +224,7 @@ def _element_shape(construction: OpKernelConstruction) -> Kernel:
     return element_shape
 
 
-def _resize(handle: Any, size: Any) -> TensorList:
+def _resize(handle: object, size: object) -> TensorList:
     old, length = as_list(handle), checked_length(size, "size")
     return old.with_elements((*old.elements[:length], *(None,) * (length - len(old))))
 
@@ -236,7 +236,7 @@ register_function("TensorListResize", function=_resize)
 def _concat_lists(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def concat_lists(first: Any, second: Any) -> TensorList:
+    def concat_lists(first: object, second: object) -> TensorList:
         a, b = as_list(first), as_list(second)
         a.require_dtype(dtype)
         b.require_dtype(dtype)

@@ -120,7 +120,7 @@ register_op(
 def _stack(construction: OpKernelConstruction) -> Kernel:
     dtype, count = construction.attr("element_dtype"), construction.attr("num_elements")
 
-    def stack(handle: Any, element_shape: Any) -> Any:
+    def stack(handle: object, element_shape: object) -> Any:
         found = as_list(handle)
         found.require_dtype(dtype)
         if count != -1 and len(found) != count:
@@ -132,7 +132,7 @@ def _stack(construction: OpKernelConstruction) -> Kernel:
     return stack
 
 
-def _stacked_elements(found: TensorList, elements: Sequence[Any], asked: TensorShape) -> Any:
+def _stacked_elements(found: TensorList, elements: Sequence[object], asked: TensorShape) -> Any:
     shape = found.common_shape(asked)
     if not shape.is_fully_defined and not elements:
         raise InvalidArgumentError(f"Tried to stack elements of an empty list with non-fully-defined shape: {shape}")
@@ -146,7 +146,7 @@ def _stacked_elements(found: TensorList, elements: Sequence[Any], asked: TensorS
 def _gather(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def gather(handle: Any, indices: Any, element_shape: Any) -> Any:
+    def gather(handle: object, indices: Any, element_shape: object) -> Any:
         found = as_list(handle)
         found.require_dtype(dtype)
         rows = [int(index) for index in np.reshape(indices, -1)]
@@ -176,7 +176,7 @@ def _require_shape(shape: TensorShape, element: tuple[int, ...]) -> None:
 def _from_tensor(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def from_tensor(tensor: Any, element_shape: Any) -> TensorList:
+    def from_tensor(tensor: Any, element_shape: object) -> TensorList:
         rows, shape = _rows(tensor), shape_from(element_shape)
         _require_shape(shape, tensor.shape[1:])
         return TensorList(dtype, shape, tuple(rows))
@@ -212,7 +212,7 @@ def _checked_scatter(tensor: Any, indices: Any) -> tuple[list[Any], list[int]]:
     return rows, places
 
 
-def _placed(elements: list[Any], rows: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
+def _placed(elements: list[Any], rows: Sequence[object], places: Sequence[int]) -> tuple[Any, ...]:
     for row, place in zip(rows, places, strict=True):
         if place >= len(elements):
             raise InvalidArgumentError(
@@ -226,7 +226,7 @@ def _placed(elements: list[Any], rows: Sequence[Any], places: Sequence[int]) -> 
 def _scatter_into(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def scatter_into(handle: Any, tensor: Any, indices: Any) -> TensorList:
+    def scatter_into(handle: object, tensor: Any, indices: object) -> TensorList:
         old = as_list(handle)
         old.require_dtype(dtype)
         rows, places = _checked_scatter(tensor, indices)
@@ -266,7 +266,7 @@ def _split(construction: OpKernelConstruction) -> Kernel:
 def _concat(construction: OpKernelConstruction) -> Kernel:
     dtype, declared = construction.attr("element_dtype"), construction.attrs.get("element_shape")
 
-    def concat(handle: Any, element_shape: Any = None, leading_dims: Any = ()) -> tuple[Any, Any]:
+    def concat(handle: object, element_shape: object = None, leading_dims: object = ()) -> tuple[Any, Any]:
         found = as_list(handle)
         found.require_dtype(dtype)
         asked: TensorShape = declared if declared is not None else shape_from(element_shape)

@@ -33,7 +33,7 @@ class TensorList:
     def __len__(self) -> int:
         return len(self.elements)
 
-    def with_elements(self, elements: Iterable[Any]) -> TensorList:
+    def with_elements(self, elements: Iterable[object]) -> TensorList:
         """A list like this one, of other elements."""
         return TensorList(self.dtype, self.element_shape, tuple(elements), self.max_num_elements)
 
@@ -69,7 +69,7 @@ class TensorList:
                 shape = shape.merge_with(np.shape(element))
         return shape
 
-    def filled(self, elements: Sequence[Any], shape: TensorShape) -> list[Any]:
+    def filled(self, elements: Sequence[object], shape: TensorShape) -> list[Any]:
         """*elements*, all of *shape*, zeros for those not set; InvalidArgumentError when one is of another shape."""
         if not shape.is_fully_defined:
             raise InvalidArgumentError(
@@ -110,7 +110,7 @@ def _add(a: TensorList, b: TensorList) -> TensorList:
 register_variant_ops(TensorList, zeros_like=_zeros_like, add=_add)
 
 
-def as_list(value: Any) -> TensorList:
+def as_list(value: object) -> TensorList:
     """*value*, which must be a TensorList."""
     if isinstance(value, TensorList):
         return value
@@ -138,7 +138,7 @@ def checked_length(length: Any, what: str) -> int:
     return int(length)
 
 
-def stacked(dtype: DType, elements: Sequence[Any], element_shape: tuple[int, ...]) -> Any:
+def stacked(dtype: DType, elements: Sequence[object], element_shape: tuple[int, ...]) -> Any:
     """*elements*, all of *element_shape*, along a new first dimension."""
     check_array((len(elements), *element_shape), dtype.as_numpy_dtype)
     result = np.empty((len(elements), *element_shape), dtype.as_numpy_dtype)

@@ -38,7 +38,7 @@ class TensorMap:
     entries: Mapping[Hashable, Entry] = field(default_factory=dict)
 
 
-def _identity(key: Any, dtype: DType) -> Hashable:
+def _identity(key: object, dtype: DType) -> Hashable:
     array = boxed(key)
     content = tuple(array.flat) if array.dtype == object else np.ascontiguousarray(array).tobytes()
     return dtype.name, np.shape(array), content
@@ -75,13 +75,13 @@ register_op("TensorMapErase", "input_handle: variant, key: key_dtype -> output_h
 register_op("TensorMapStackKeys", "input_handle: variant -> keys: key_dtype", "key_dtype: type", shape=unknown)
 
 
-def _require_map(handle: Any) -> TensorMap:
+def _require_map(handle: object) -> TensorMap:
     if not isinstance(handle, TensorMap):
         raise InvalidArgumentError(f"Input handle is not a map. Saw: a {type(handle).__name__}")
     return handle
 
 
-def _found(handle: Any, key: Any, dtype: DType, doing: str) -> Entry:
+def _found(handle: object, key: object, dtype: DType, doing: str) -> Entry:
     entry = _require_map(handle).entries.get(_identity(key, dtype))
     if entry is None:
         raise InvalidArgumentError(f"Trying to {doing} non-existent key. Could not find key {str(key)[:100]!r}.")
@@ -104,7 +104,7 @@ def tensor_map_lookup(c: OpKernelConstruction) -> Kernel:
     """The value of a key."""
     dtype, wanted = c.attr("key_dtype"), c.attr("value_dtype")
 
-    def kernel(handle: Any, key: Any) -> Any:
+    def kernel(handle: object, key: object) -> Any:
         entry = _found(handle, key, dtype, "lookup")
         if entry.value_dtype is not wanted:
             raise InvalidArgumentError(f"Asked for a value of {wanted.name}, but it is of {entry.value_dtype.name}")
@@ -118,7 +118,7 @@ def tensor_map_insert(c: OpKernelConstruction) -> Kernel:
     """A map with another value of a key."""
     key_dtype, value_dtype = c.attr("key_dtype"), c.attr("value_dtype")
 
-    def kernel(handle: Any, key: Any, value: Any) -> TensorMap:
+    def kernel(handle: object, key: object, value: object) -> TensorMap:
         entry = Entry(key, key_dtype, value, value_dtype)
         return TensorMap({**_require_map(handle).entries, _identity(key, key_dtype): entry})
 
@@ -130,7 +130,7 @@ def tensor_map_erase(c: OpKernelConstruction) -> Kernel:
     """A map without a key."""
     dtype = c.attr("key_dtype")
 
-    def kernel(handle: Any, key: Any) -> TensorMap:
+    def kernel(handle: Any, key: object) -> TensorMap:
         gone = _found(handle, key, dtype, "erase")
         return TensorMap({name: entry for name, entry in handle.entries.items() if entry is not gone})
 
@@ -142,7 +142,7 @@ def tensor_map_stack_keys(c: OpKernelConstruction) -> Kernel:
     """All keys, which must be of one shape."""
     dtype = c.attr("key_dtype")
 
-    def kernel(handle: Any) -> Any:
+    def kernel(handle: object) -> Any:
         entries = list(_require_map(handle).entries.values())
         if not entries:
             raise InvalidArgumentError("TensorMapStackKeys cannot be called on empty map.")

@@ -171,7 +171,7 @@ class Variable(ProcessBound):
             raise NotFoundError(f"Could not find resource: {self.container}/{self.name}")
         return value
 
-    def assign(self, value: Any) -> None:
+    def assign(self, value: object) -> None:
         """Replace the value (a writable array is copied)."""
         value = keeper(self.dtype)(value)
         with self.lock:  # an update that is under way comes before
@@ -211,7 +211,7 @@ class Variable(ProcessBound):
         """What a checkpoint holds of it."""
         return {}, [self.value]
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, object], values: Sequence[object]) -> None:
         """Have the value that ``to_state`` gave."""
         (value,) = values
         if value is None:
@@ -286,7 +286,7 @@ class updating:  # noqa: N801 - a context manager, quicker than by a generator
             self._arrays = [np.empty_like(value) for value in self.values]
         return self._arrays
 
-    def assign(self, values: Sequence[Any]) -> None:
+    def assign(self, values: Sequence[object]) -> None:
         """Let the variables have new *values*, some of which may be the old ones."""
         helds = zip(self._helds, self.values, values, strict=True)
         _set_all(self._variables, [held if value is old else freeze(value) for held, old, value in helds])
@@ -332,7 +332,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_forks.begin, after_in_parent=_forks.end, after_in_child=_forks.end)
 
 
-def _set_all(variables: Sequence[Variable], helds: Sequence[Any]) -> None:
+def _set_all(variables: Sequence[Variable], helds: Sequence[object]) -> None:
     """Let *variables* have *helds*, in one step, in which no signal is handled: an interrupt leaves all or none."""
     any(map(setattr, variables, repeat("_held"), helds))
 

@@ -121,7 +121,7 @@ register_function("IsVariableInitialized", function=_is_initialized, handles=Var
 
 @register_kernel("Assign", handles=Variable)
 def _assign(construction: OpKernelConstruction) -> Kernel:
-    def assign(variable: Variable, value: Any) -> Variable:
+    def assign(variable: Variable, value: object) -> Variable:
         variable.assign(value)
         return variable
 
@@ -145,7 +145,7 @@ def combined(combine: Callable[[Any, Any], Any], old: Any, operand: Any) -> Any:
 
 
 def _updating(combine: Callable[[Any, Any], Any]) -> Kernel:
-    def update(variable: Variable, operand: Any) -> Variable:
+    def update(variable: Variable, operand: object) -> Variable:
         variable.update(lambda old: combined(combine, old, operand))
         return variable
 

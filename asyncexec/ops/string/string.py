@@ -105,7 +105,7 @@ def string_join(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _as_object(value: Any) -> Any:
+def _as_object(value: object) -> Any:
     """A 0-d string as an array that numpy takes for an object (its own strings end at the last nonzero byte)."""
     return np.array(value, object) if isinstance(value, bytes) else value
 

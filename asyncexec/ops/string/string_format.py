@@ -30,7 +30,7 @@ def string_format(construction: OpKernelConstruction) -> Kernel:
             f"num placeholders in template and num inputs must match: {len(parts) - 1} vs. {construction.num_inputs}"
         )
 
-    def kernel(*inputs: Any) -> bytes:
+    def kernel(*inputs: object) -> bytes:
         texts = [summary(value, ends) for value in inputs]
         return b"".join(piece for pair in zip(parts, [*texts, b""], strict=True) for piece in pair)
 
@@ -59,7 +59,7 @@ def _summarize(array: Any, ends: int, depth: int) -> bytes:
     return b"[" + spacing.join(shown) + b"]"
 
 
-def _element(value: Any) -> bytes:
+def _element(value: object) -> bytes:
     if isinstance(value, bytes):
         return b'"' + value + b'"'
     if isinstance(value, np.bool_):

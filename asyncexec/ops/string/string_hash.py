@@ -91,7 +91,7 @@ def fingerprint(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _row_bytes(row: Any, is_string: bool, hashed: Callable[[bytes], int]) -> bytes:
+def _row_bytes(row: object, is_string: bool, hashed: Callable[[bytes], int]) -> bytes:
     """What is hashed of a row: its memory, its only string, or the fingerprints of its strings."""
     if not is_string:
         return bytes(np.ascontiguousarray(row).tobytes())

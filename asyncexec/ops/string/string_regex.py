@@ -191,7 +191,7 @@ def regex_replace(construction: OpKernelConstruction) -> Kernel:
     is_global = construction.attr("replace_global")
     compile_pattern = compiler()
 
-    def kernel(value: Any, pattern: Any, rewrite: Any) -> Any:
+    def kernel(value: object, pattern: object, rewrite: object) -> Any:
         compiled = compile_pattern(scalar_string(pattern, "Pattern"))
         return elementwise(_replacer(compiled, scalar_string(rewrite, "Rewrite"), is_global))(value)
 

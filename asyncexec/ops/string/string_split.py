@@ -125,7 +125,7 @@ def decode_csv(construction: OpKernelConstruction) -> Kernel:
     if any(b <= a for a, b in pairwise(columns)) or (columns and columns[0] < 0):
         raise InvalidArgumentError(f"select_cols should be strictly increasing indices, not {list(columns)}")
 
-    def kernel(records: Any, *defaults: Any) -> Any:
+    def kernel(records: Any, *defaults: object) -> Any:
         table = [_select(read(record), columns, len(dtypes), row) for row, record in enumerate(flat_strings(records))]
         shape = np.shape(records)
         return tuple(

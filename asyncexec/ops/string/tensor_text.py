@@ -11,7 +11,7 @@ _DIGITS: Final = {"float64": (15, 17)}
 _FEWER_AND_MORE: Final = (6, 9)
 
 
-def summarize_value(value: Any, max_entries: int) -> str:
+def summarize_value(value: object, max_entries: int) -> str:
     """The first *max_entries* elements of *value* (all when negative), rows in brackets, ``...`` where cut."""
     array = _as_array(value)
     limit = array.size if max_entries < 0 else max_entries
@@ -21,7 +21,7 @@ def summarize_value(value: Any, max_entries: int) -> str:
     return "".join(parts) + ("..." if array.size > limit else "")
 
 
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
+def _as_array(value: object) -> np.ndarray[Any, Any]:
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     array = np.empty((), object)
@@ -61,7 +61,7 @@ def _formatter(dtype: np.dtype[Any]) -> Callable[[Any], str]:
     return lambda element: _float(kept(element), kept, fewer, more)
 
 
-def _opaque(element: Any) -> str:
+def _opaque(element: object) -> str:
     return element.decode("utf-8", "replace") if isinstance(element, bytes) else repr(element)
 
 

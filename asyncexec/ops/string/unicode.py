@@ -175,7 +175,7 @@ def unicode_decode(c: OpKernelConstruction) -> Kernel:
     reader, splits_dtype = _Reader(c), c.np_dtype("Tsplits")
     has_offsets = c.op == "UnicodeDecodeWithOffsets"
 
-    def kernel(value: Any) -> tuple[Any, ...]:
+    def kernel(value: object) -> tuple[Any, ...]:
         rows = [reader.read(text) for text in flat_strings(value)]
         splits = np.cumsum([0, *(points.size for points, _, _ in rows)]).astype(splits_dtype)
         values = np.concatenate([np.zeros(0, np.int32), *(points for points, _, _ in rows)])

@@ -132,7 +132,7 @@ def fill_response(message: Any, response: InferResponse) -> None:
         message.raw_output_contents.append(b"" if value.part is not None else to_raw(value.array))
 
 
-def parameters_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of(parameters: Mapping[str, object]) -> dict[str, Any]:
     """The plain values of *parameters*, a map of InferParameter or of ModelRepositoryParameter."""
     if len(parameters) > _MOST_PARAMETERS:
         raise InvalidArgumentError(f"there are {len(parameters)} parameters: at most {_MOST_PARAMETERS} are taken")

@@ -75,17 +75,17 @@ class _Calls:
         self._repository = repository
         self._shared = shared
 
-    async def server_live(self, _request: Any) -> Any:
+    async def server_live(self, _request: object) -> Any:
         return message("ServerLiveResponse")(live=True)
 
-    async def server_ready(self, _request: Any) -> Any:
+    async def server_ready(self, _request: object) -> Any:
         return message("ServerReadyResponse")(ready=self._repository.is_ready)
 
     async def model_ready(self, request: Any) -> Any:
         is_ready = self._repository.is_model_ready(request.name, request.version)
         return message("ModelReadyResponse")(ready=is_ready)
 
-    async def server_metadata(self, _request: Any) -> Any:
+    async def server_metadata(self, _request: object) -> Any:
         return message("ServerMetadataResponse")(
             name=NAME, version=VERSION, extensions=[*EXTENSIONS, *self._shared.extensions]
         )
@@ -154,13 +154,13 @@ class _Calls:
         self._shared.unregister(request.name)
         return message("SystemSharedMemoryUnregisterResponse")()
 
-    async def cuda_shared_memory_status(self, _request: Any) -> Any:
+    async def cuda_shared_memory_status(self, _request: object) -> Any:
         return message("CudaSharedMemoryStatusResponse")()
 
-    async def cuda_shared_memory_unregister(self, _request: Any) -> Any:
+    async def cuda_shared_memory_unregister(self, _request: object) -> Any:
         return message("CudaSharedMemoryUnregisterResponse")()
 
-    async def cuda_shared_memory(self, _request: Any) -> NoReturn:
+    async def cuda_shared_memory(self, _request: object) -> NoReturn:
         raise UnimplementedError(NO_CUDA)
 
 

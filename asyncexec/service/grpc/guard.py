@@ -92,12 +92,12 @@ def _authorization(details: Any) -> bytes | None:
 def _refusing(handler: Any, status: grpc.StatusCode, told: str, when: asyncio.Event | None = None) -> Any:
     """The same kind of call as *handler*, refused *when* that is set."""
 
-    async def refuse(request: Any, context: Any) -> Any:
+    async def refuse(request: object, context: Any) -> Any:
         if when is not None:
             await when.wait()
         await context.abort(status, told)
 
-    async def refuse_stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+    async def refuse_stream(requests: object, context: object) -> AsyncIterator[Any]:
         await refuse(requests, context)
         yield None
 

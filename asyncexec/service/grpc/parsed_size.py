@@ -33,7 +33,7 @@ _AS_THEY_ARE: Final = (  # packed or not, they take what they have in the messag
 )
 
 
-async def hold_parsed(held: HeldBytes, data: bytes, descriptor: Any, most: int = MAX_JSON_BYTES) -> None:
+async def hold_parsed(held: HeldBytes, data: bytes, descriptor: object, most: int = MAX_JSON_BYTES) -> None:
     """Let *held* count what *data*, a message of *descriptor*, takes once it is read, if it is large.
 
     Raises:
@@ -48,7 +48,7 @@ async def hold_parsed(held: HeldBytes, data: bytes, descriptor: Any, most: int =
         held.grow_to(_grown(len(data), found, most))
 
 
-def parsed_bytes(data: bytes, descriptor: Any) -> int:
+def parsed_bytes(data: bytes, descriptor: object) -> int:
     """What *data*, a message of *descriptor*, takes; InvalidArgumentError as of hold_parsed()."""
     return _grown(len(data), _of_tensors(data, descriptor, _MOST_FIELDS), MAX_JSON_BYTES)
 

@@ -132,7 +132,7 @@ def _refuse(response: Any, status: grpc.StatusCode, told: str) -> None:
     response.error_response.error_message = told
 
 
-def _add_files(response: Any, wanted: Any) -> None:
+def _add_files(response: Any, wanted: object) -> None:
     """Put the file *wanted* into *response*, first, and those that it needs."""
     for file in reversed(list(_with_dependencies(wanted, set()))):
         response.file_descriptor_response.file_descriptor_proto.append(_declared(file).SerializeToString())

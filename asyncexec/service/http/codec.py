@@ -163,7 +163,7 @@ def json_object(body: bytes | memoryview) -> dict[str, Any]:
     return _checked(document, dict, "the request")
 
 
-def optional(owner: Mapping[str, Any], key: str, kind: type[T], where: str = "") -> T | None:
+def optional(owner: Mapping[str, object], key: str, kind: type[T], where: str = "") -> T | None:
     """What *owner* has at *key*, if anything; InvalidArgumentError, saying *where*, if that is of another kind."""
     value = owner.get(key)
     if value is None or type(value) is kind:
@@ -241,7 +241,7 @@ def _check_described(each: dict[str, Any], where: str) -> None:
     _required(each, "shape", list, where)
 
 
-def _check_binary_data_size(each: dict[str, Any], size: Any, where: str) -> None:
+def _check_binary_data_size(each: dict[str, Any], size: object, where: str) -> None:
     if type(size) is not int:
         _checked(size, int, f"{where}.parameters.binary_data_size")
     if each.get("data") is not None:
@@ -279,13 +279,13 @@ def _parameters(owner: dict[str, Any], where: str) -> dict[str, Any]:
     return found
 
 
-def _parameter(value: Any, where: str) -> Any:
+def _parameter(value: object, where: str) -> Any:
     if type(value) not in _OF_PARAMETERS:
         raise InvalidArgumentError(f"'{where}' is {_KINDS[type(value)]}, not a boolean, a number or a string")
     return value
 
 
-def _generate_input(model: Model, spec: TensorSpec, value: Any) -> InferTensor:
+def _generate_input(model: Model, spec: TensorSpec, value: object) -> InferTensor:
     data = value if isinstance(value, list) else [value]
     if any(isinstance(item, (list, dict)) for item in data):
         raise InvalidArgumentError(f"input '{spec.name}' is neither an element nor a flat list of them")
@@ -343,7 +343,7 @@ def _required(owner: dict[str, Any], key: str, kind: type[T], where: str = "") -
     return _checked(value, kind, _path(where, key))
 
 
-def _checked(value: Any, kind: type[T], where: str) -> T:
+def _checked(value: object, kind: type[T], where: str) -> T:
     if type(value) is not kind:
         raise InvalidArgumentError(f"'{where}' is {_KINDS[type(value)]}, not {_KINDS[kind]}")
     return value

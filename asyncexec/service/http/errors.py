@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -35,7 +35,7 @@ _INTERNAL: Final = 500
 _MOST_CHARACTERS: Final = 2048  # of an error's text, which may repeat what the client sent
 
 
-def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """*content* as JSON."""
     return Response(orjson.dumps(content), status, headers, "application/json")
 

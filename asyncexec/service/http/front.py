@@ -261,7 +261,7 @@ async def _generate_call(model: Model, request: Request, body: bytes) -> InferRe
     return await off_loop(len(body), decode_generate, model, _asked(request)[1], body)
 
 
-def _load_parameter(name: str, value: Any) -> str | bytes | bool | int:
+def _load_parameter(name: str, value: object) -> str | bytes | bool | int:
     if not isinstance(value, (str, bool, int)):
         raise InvalidArgumentError(f"'parameters.{name}' is not a string, a boolean or an integer")
     if not name.startswith("file:"):

@@ -30,7 +30,7 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def list_of(item: Schema, **limits: Any) -> Schema:
+def list_of(item: Schema, **limits: object) -> Schema:
     """A list of *item*."""
     return {"type": "array", "items": item, **limits}
 

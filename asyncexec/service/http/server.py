@@ -55,7 +55,7 @@ _CLOSE: Final = (b"connection", b"close")
 class _Flow(FlowControl):
     """Reads no more while many requests wait for those before them on the same connection."""
 
-    def __init__(self, transport: Any, waiting: Collection[Any]) -> None:
+    def __init__(self, transport: Any, waiting: Collection[object]) -> None:
         super().__init__(transport)
         self._waiting = waiting
 
@@ -311,7 +311,7 @@ def _ended() -> UnavailableError:
     return UnavailableError("the service ended before the request did")
 
 
-async def _given(answer: Answer, _: Any) -> Answer:
+async def _given(answer: Answer, _: object) -> Answer:
     return answer
 
 

@@ -44,7 +44,7 @@ def settings_routes(
     yield Route("/v2/logging", answering(logging_settings), methods=["GET", "POST"])
 
 
-def _values(name: str, value: Any) -> Sequence[str] | None:
+def _values(name: str, value: object) -> Sequence[str] | None:
     """The values of a trace setting: a list for the level, else one string; None for the default."""
     if value is None:
         return None

@@ -58,7 +58,7 @@ async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
     )
 
 
-def encoded(told: Any) -> bytes:
+def encoded(told: object) -> bytes:
     """*told* as JSON; names may have surrogates, of which orjson makes nothing."""
     try:
         return orjson.dumps(told)

@@ -84,7 +84,7 @@ def _unary(name: str, call: Call) -> Callable[[bytes, Any], Awaitable[bytes]]:
     return handle
 
 
-async def _outcome(name: str, running: Awaitable[Any]) -> Any:
+async def _outcome(name: str, running: Awaitable[object]) -> Any:
     """What *running*, of the call *name*, gives, or a _Failure."""
     try:
         return await running

@@ -191,7 +191,7 @@ class MasterSession:
         tensors = await self._written(signature.fetches, values)
         return Answer(tensors, b"" if metadata is None else await _metadata_bytes(metadata, self._session.graph))
 
-    async def _written(self, names: Sequence[str], values: Sequence[Any]) -> list[bytes]:
+    async def _written(self, names: Sequence[str], values: Sequence[object]) -> list[bytes]:
         dtypes = [self._session.graph.tensor(name).dtype.base_dtype for name in names]
         return await off_loop(
             sum(map(_num_bytes, values)),
@@ -232,7 +232,7 @@ class MasterSession:
         if partial_run is not None:
             await partial_run.close()
 
-    def make_callable(self, signature: Signature, options: Any) -> int:
+    def make_callable(self, signature: Signature, options: object) -> int:
         """The number by which *signature* is run from now on, with *options*."""
         self._num_callables += 1
         self._callables[self._num_callables] = signature, options
@@ -320,5 +320,5 @@ async def _metadata_bytes(metadata: RunMetadata, graph: Graph) -> bytes:
     return data
 
 
-def _num_bytes(value: Any) -> int:
+def _num_bytes(value: object) -> int:
     return len(value) if isinstance(value, bytes) else getattr(value, "nbytes", 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import AbortedError, ResourceExhaustedError, UnavailableError
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -46,7 +46,7 @@ class MasterSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    async def create(self, graph_def: bytes, config: Any) -> MasterSession:
+    async def create(self, graph_def: bytes, config: object) -> MasterSession:
         """A session of a serialized GraphDef, with *config*, a message ConfigProto.
 
         Raises:

@@ -41,7 +41,7 @@ def tensor_from_bytes(data: bytes, budget: ByteBudget) -> Any:
     return decode_tensor(TensorProto.from_fields(fields), byte_budget=budget)
 
 
-def tensor_to_bytes(value: Any, dtype: DType) -> bytes:
+def tensor_to_bytes(value: object, dtype: DType) -> bytes:
     """*value*, of *dtype*, as a serialized TensorProto; InvalidArgumentError where it has no such form."""
     proto = encode_tensor(value, dtype)
     fields = {name: field for name, field in proto if field and name != "tensor_shape"}

@@ -50,7 +50,7 @@ def _largest(row: NDArray[Any], count: int) -> NDArray[Any]:
     return np.concatenate((found[~is_nan], found[is_nan]))[:count]
 
 
-def _told(value: Any, index: int, labels: Sequence[str]) -> bytes:
+def _told(value: object, index: int, labels: Sequence[str]) -> bytes:
     text = f"{value:f}" if isinstance(value, np.floating) else str(value)
     label = labels[index] if index < len(labels) else ""
     return f"{text}:{index}:{label}".encode() if label else f"{text}:{index}".encode()

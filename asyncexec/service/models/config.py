@@ -83,7 +83,7 @@ def config_of_load(parameters: Mapping[str, Parameter]) -> str | bytes | None:
     return config
 
 
-def config_of(fields: Mapping[str, Any], source: str) -> Any:
+def config_of(fields: Mapping[str, object], source: str) -> Any:
     """The same of a dict."""
     json_format = require("google.protobuf.json_format", extra="serve")
     try:
@@ -144,7 +144,7 @@ def _numbers(config: Any) -> Iterator[tuple[str, int, int, int]]:
         yield "model_warmup.inputs", elements, 0, _MOST_WARM
 
 
-def complete(config: Any, name: str, signature: Signature, platform: str = _BACKEND) -> Any:
+def complete(config: object, name: str, signature: Signature, platform: str = _BACKEND) -> Any:
     """*config* with what the graph tells of it."""
     full = message("ModelConfig")()
     full.CopyFrom(config)

@@ -11,7 +11,7 @@ from typing import Any
 from asyncexec.framework.errors import InvalidArgumentError
 
 
-def check_fields(config: Any, name: str) -> None:
+def check_fields(config: object, name: str) -> None:
     """Raise InvalidArgumentError where *config*, of the model called *name*, has such a field."""
     for field in _unbuilt(config):
         raise InvalidArgumentError(f"model '{name}' has '{field}' in its config, which is not supported")

@@ -60,7 +60,7 @@ class DecoupledModel(Model):
         version: str,
         graph: Graph,
         signature: Signature,
-        config: Any,
+        config: object,
         sources: Iterable[Tensor[Any]],
         *,
         labels: Labels | None = None,
@@ -209,7 +209,7 @@ class _Source:
         return partial(self._values, **given) if given else self._values
 
 
-def _parameters(values: Any) -> Mapping[str, inspect.Parameter]:
+def _parameters(values: object) -> Mapping[str, inspect.Parameter]:
     """The parameters of the function that makes the values of a source, if one does."""
     if not callable(values) or isinstance(values, (AsyncIterable, Iterable)):
         return {}
@@ -219,7 +219,7 @@ def _parameters(values: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: object) -> Any:
     return value
 
 

@@ -89,7 +89,7 @@ class _Step:
     taken: Sequence[TensorSpec]
     given: Sequence[TensorSpec]
 
-    def request(self, call: EnsembleCall, values: Sequence[Any]) -> InferRequest:
+    def request(self, call: EnsembleCall, values: Sequence[object]) -> InferRequest:
         """What it asks in *call*, with *values* for what it takes."""
         model, request = call.models[self.index], call.request
         inputs = {spec.name: as_tensor(spec.datatype, value) for spec, value in zip(self.taken, values, strict=True)}
@@ -165,7 +165,7 @@ class EnsembleGraph:
     streams: list[Stream]
 
 
-def build_ensemble(name: str, config: Any, find: Find) -> EnsembleGraph:
+def build_ensemble(name: str, config: object, find: Find) -> EnsembleGraph:
     """Build the ensemble called *name* of *config*, whose models *find* gives, in the current graph.
 
     Raises:
@@ -321,7 +321,7 @@ def _told(stream: Stream | None) -> str:
 def _step_op(step: _Step) -> Callable[..., Any]:
     """The op that calls the model of *step*."""
 
-    async def call(*values: Any) -> Any:
+    async def call(*values: object) -> Any:
         current = current_ensemble_call.get()
         assert current is not None  # whoever runs the graph has set it
         with step.naming_itself(), current.timing():

@@ -129,7 +129,7 @@ def read_source(name: str, source: ModelSource | Graph) -> ReadModel | FailedVer
         return FailedVersion("1", error)
 
 
-def read_model(folder: Path, config: Any = None, *, allow_python: bool) -> Iterator[ReadModel | FailedVersion]:
+def read_model(folder: Path, config: object = None, *, allow_python: bool) -> Iterator[ReadModel | FailedVersion]:
     """The versions of the model in *folder* that are to be served, or why one cannot be.
 
     Args:

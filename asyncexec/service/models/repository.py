@@ -227,7 +227,7 @@ class ModelRepository:
                 raise NotFoundError("there is no folder of models") from error
 
     async def load(
-        self, name: str, parameters: Mapping[str, Parameter] | None = None, *, version_policy: Any = None
+        self, name: str, parameters: Mapping[str, Parameter] | None = None, *, version_policy: object = None
     ) -> None:
         """Load *name*, or load it anew; ``config`` of *parameters* is a ModelConfig as JSON.
 
@@ -276,7 +276,9 @@ class ModelRepository:
         except OpError as error:
             _LOGGER.error("%s", error)
 
-    async def _load(self, name: str, config: Any = None, policy: Any = None, within: tuple[str, ...] = ()) -> None:
+    async def _load(
+        self, name: str, config: object = None, policy: object = None, within: tuple[str, ...] = ()
+    ) -> None:
         """Load *name* of the folder; while it is loaded, nobody else loads or unloads it.
 
         The models of an ensemble are loaded before it, and before its lock is taken; *within* are those that need it.

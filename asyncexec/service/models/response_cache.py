@@ -115,7 +115,7 @@ def _add(digest: Any, data: bytes) -> None:
     digest.update(data)
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
@@ -123,7 +123,7 @@ def _size(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     """*value* as an array of its own, which nobody changes, and which keeps no larger one alive."""
     if not isinstance(value, np.ndarray):
         return value

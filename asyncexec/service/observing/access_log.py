@@ -17,7 +17,7 @@ _WORD: Final = re.compile(r'[^\s"=]+')
 _MOST_CHARACTERS: Final = 300  # of a field: clients choose paths
 
 
-def log_call(call: CallRecord | None, fields: Mapping[str, Any], duration_ns: int, *, is_fault: bool) -> None:
+def log_call(call: CallRecord | None, fields: Mapping[str, object], duration_ns: int, *, is_fault: bool) -> None:
     """Write the line of *call*; what there is no value for is left out."""
     call = call or CallRecord(None)
     every = {
@@ -40,13 +40,13 @@ def trace_id_of(headers: Mapping[str, str]) -> str:
     return "" if found is None else found[1]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """*value* as one word, in quotes where it would be several."""
     text = escaped(str(value))
     return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
         return f"{value[:_MOST_CHARACTERS]}..."
     return value

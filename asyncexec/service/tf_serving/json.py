@@ -113,14 +113,14 @@ def _spec(model: Model, name: str) -> TensorSpec:
     return spec
 
 
-def _by_name(model: Model, value: Any) -> Mapping[str, Any]:
+def _by_name(model: Model, value: object) -> Mapping[str, Any]:
     """The values of inputs by name; *value* is that, or the value of the only one."""
     if isinstance(value, dict) and not _is_base64(value):
         return value
     return {_only_input(model): value}
 
 
-def _columns(model: Model, instances: Any) -> Mapping[str, list[Any]]:
+def _columns(model: Model, instances: object) -> Mapping[str, list[Any]]:
     """The lists of the values of each input, by name, of *instances*."""
     if type(instances) is not list or not instances:
         raise InvalidArgumentError(f"'{_INSTANCES}' is no list that has elements")
@@ -166,7 +166,7 @@ def _tensor(spec: TensorSpec, value: Any) -> InferTensor:
     return InferTensor(spec.datatype, from_json(spec.name, spec.datatype, shape, flat))
 
 
-def _is_base64(value: Any) -> bool:
+def _is_base64(value: object) -> bool:
     return isinstance(value, dict) and value.keys() == {_B64} and isinstance(value[_B64], str)
 
 
@@ -180,7 +180,7 @@ def _string(name: str, value: Any) -> Any:
         raise InvalidArgumentError(f"a value of '{name}' is no base64") from None
 
 
-def _example(where: str, features: Any) -> bytes:
+def _example(where: str, features: object) -> bytes:
     """The serialized Example that has *features*, values or lists of them by name."""
     if type(features) is not dict:
         raise InvalidArgumentError(f"'{where}' is no object")
@@ -197,7 +197,7 @@ def _example(where: str, features: Any) -> bytes:
     return data
 
 
-def _feature_value(where: str, value: Any) -> tuple[str, Any]:
+def _feature_value(where: str, value: object) -> tuple[str, Any]:
     """The field of a Feature for *value*, and what to put there."""
     value = _string(where, value)
     if isinstance(value, (str, bytes)):
