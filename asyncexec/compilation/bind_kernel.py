@@ -76,7 +76,7 @@ class BoundKernel(NamedTuple):
     kernel: Kernel
     kind: KernelKind
     is_expensive: bool | None = None  # what the user said of a sync kernel
-    finish: Callable[[Any], Any] | None = None  # makes outputs of an async kernel's result, or of a Recv's
+    finish: Callable[[Any], object] | None = None  # makes outputs of an async kernel's result, or of a Recv's
     transfer: Transfer | None = None  # what a Send or Recv does instead
     gives_new: bool = False  # whether nobody else has the arrays that it gives
     is_undoable: bool = False  # whether an async kernel gives Changes
@@ -152,7 +152,7 @@ class KernelBinder:
         self._load_threads = load_threads
         self._find_layers = find_layers if self._shares_host_memory else None
         self._budget = budget if self._shares_host_memory else None
-        self._shared: dict[tuple[NodeProperties, Any], BoundKernel] = {}
+        self._shared: dict[tuple[NodeProperties, object], BoundKernel] = {}
 
     def prepare(self, nodes: Sequence[Node]) -> Stage[None]:
         """Import what the kernels of *nodes* are made with, as a stage that does so outside of the event loop."""
@@ -310,7 +310,7 @@ def _is_real(dtype: DType) -> bool:
     return dtype.is_floating or dtype.is_integer or dtype.is_bool
 
 
-def _never_called(*inputs: object) -> Any:
+def _never_called(*inputs: object) -> object:
     raise InternalError("a Send or Recv is the executor's to do")
 
 
@@ -336,7 +336,7 @@ def reference_inputs(
 
 
 def _reading(kernel: Kernel, references: Sequence[int]) -> Kernel:
-    def reading(*inputs: Any) -> Any:
+    def reading(*inputs: Any) -> object:
         values = list(inputs)
         for slot in references:
             values[slot] = values[slot].read()
@@ -348,7 +348,7 @@ def _reading(kernel: Kernel, references: Sequence[int]) -> Kernel:
 def _reading_merged(kernel: Kernel, references: Sequence[int]) -> Kernel:
     """A Merge gets one pair: the value that came first, and the index of the input it came by."""
 
-    def reading(merged: Any) -> Any:
+    def reading(merged: Any) -> object:
         value, index = merged
         return kernel((value.read(), index) if index in references else merged)
 
@@ -382,11 +382,11 @@ def _checked(bound: BoundKernel, node: Node) -> BoundKernel:
     return bound._replace(kernel=lambda *inputs: check_outputs(node, kernel(*inputs)))
 
 
-def _untouched(result: object) -> Any:
+def _untouched(result: object) -> object:
     return result
 
 
-def check_outputs(node: Node, result: Any) -> Any:
+def check_outputs(node: Node, result: Any) -> object:
     """*result* of *node*'s kernel, once it is what the op promises; InternalError where it is not."""
     dtypes = node.properties.output_dtypes
     outputs = (result,) if not node.op_def.returns_tuple else result

@@ -70,7 +70,7 @@ class _Builder:
         self._user_items: list[NodeItem] = []  # whose kernels are users' functions
         self._fed_nodes: set[Node] = set()
         self._fed_items: set[Node] = set()  # of these, what runs all the same: it is no placeholder
-        self._values: dict[Node, Any] = {}  # of constants
+        self._values: dict[Node, object] = {}  # of constants
         self._edges: dict[tuple[Node, int], list[EdgeInfo]] = {}
         self._controls: dict[Node, list[int]] = {}
         self._guards: dict[Node, Node] = {}

@@ -142,7 +142,7 @@ class NodeItem:
 
     kind: KernelKind
     is_expensive: bool | None
-    finish: Callable[[Any], Any] | None
+    finish: Callable[[Any], object] | None
     transfer: Transfer | None
     gives_new: bool
     is_undoable: bool
@@ -184,7 +184,7 @@ class NodeItem:
         return self.kernel if self.check is None else CheckedKernel(self.kernel, self.check)
 
     @classmethod
-    def delivery(cls, values: Sequence[tuple[Any, Sequence[Route], Any]]) -> Self:
+    def delivery(cls, values: Sequence[tuple[object, Sequence[Route], object]]) -> Self:
         """What stands in the place of an item for *values* that are on their way."""
         item = cls.__new__(cls)
         item.id, item.is_relay, item.value, item.routes = DELIVERY, True, values, ((),)
@@ -245,7 +245,7 @@ class FrameInfo:
     name: str
     input_count: int  # Enters into this frame; it cannot end before all have arrived
     parallel_iterations: int
-    initial_inputs: list[Any]
+    initial_inputs: list[object]
     initial_pending: list[int]
 
 

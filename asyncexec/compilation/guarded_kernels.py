@@ -36,7 +36,7 @@ class GuardedKernel:
         self._reckoner = Reckoner(node)
         self._stores = node.op in _GIVES_STORED
 
-    def __call__(self, *inputs: object) -> Any:
+    def __call__(self, *inputs: object) -> object:
         memory = None if self._stores else self._budget.running_step()
         if memory is None:
             return self._kernel(*inputs)

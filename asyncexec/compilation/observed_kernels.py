@@ -83,7 +83,7 @@ class _ObservedChange:
     def takes(self) -> bool:
         return self._change.takes
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[object, None, object]:
         with self._observer.span():
             return (yield from self._change.__await__())
 

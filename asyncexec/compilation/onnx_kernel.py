@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, inf
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from asyncexec.compilation.onnx_loader import Load, OnnxLoader
 from asyncexec.compilation.onnx_memory import BoundCall, ClusterMemory
@@ -179,7 +179,7 @@ class OwnKernels:
             calls.append((call, bind(call), call.node.op_def.returns_tuple))
         return cls(cluster, calls)
 
-    def __call__(self, inputs: Sequence[object], manager: CancellationManager | None) -> tuple[Any, ...]:
+    def __call__(self, inputs: Sequence[object], manager: CancellationManager | None) -> tuple[object, ...]:
         """The outputs; what a member raises names that member."""
         slots = [*inputs, *self._slots[len(inputs) :]]
         for call, kernel, returns_tuple in self.calls:
@@ -242,7 +242,7 @@ class OnnxKernel:
         self._find_native: FindLayers | None = next(iter(finds), None)  # until our own kernels have what they will have
         self._has_native: bool = self._find_native is not None
 
-    def __call__(self, *inputs: object) -> tuple[Any, ...]:
+    def __call__(self, *inputs: object) -> tuple[object, ...]:
         call = call_around.get()
         manager = None if call is None else call.manager()
         session = self._loader.session(inputs[self._num_given :])
@@ -321,7 +321,7 @@ class OnnxKernel:
 
     def _by(
         self, way: int, session: OnnxSession | None, inputs: Sequence[object], manager: CancellationManager | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         """The outputs by ONNX Runtime; by our own kernels where it fails, which tell what is wrong if they do, too."""
         if way == _OWN or session is None:
             return self._own(inputs, manager)

@@ -49,7 +49,7 @@ class OnnxLoader:
         self._lock = threading.Lock()
         self._loaded: _Loaded | None = None
         self._is_loading = False
-        self._values: Sequence[Any] = ()  # those of the last calls, for which there is no model
+        self._values: Sequence[object] = ()  # those of the last calls, for which there is no model
         self._num_calls = 0
         self._num_wanted = 1
         self.has_failed: bool = False

@@ -41,7 +41,7 @@ def protected(kernel: Kernel, slots: Sequence[int]) -> Kernel:
     array_type = np.ndarray
     if slots == [0]:
 
-        def call_with_first(first: object, *others: object) -> Any:
+        def call_with_first(first: object, *others: object) -> object:
             if type(first) is array_type:
                 first = first.view()
                 first.setflags(write=False)
@@ -70,7 +70,7 @@ def watched(kernel: Kernel, node: Node, slots: Sequence[int] | None = None, *, i
         _check(before, node)
         return outputs
 
-    async def start(*inputs: object) -> Any:
+    async def start(*inputs: object) -> object:
         before = _snapshots(inputs, slots)
         result = await kernel(*inputs)
         _check(before, node)
@@ -98,7 +98,7 @@ class _Snapshot:
         return array.tobytes() == content.tobytes()  # a NaN is unlike itself
 
 
-def _layout(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+def _layout(array: np.ndarray[Any, Any]) -> tuple[object, ...]:
     return array.shape, array.strides, array.dtype
 
 

@@ -64,7 +64,7 @@ def decode_attr_value(value: AttrValue, *, byte_budget: Budget = DEFAULT_TENSOR_
     return decoded
 
 
-def _as_is(value: object, byte_budget: Budget) -> Any:
+def _as_is(value: object, byte_budget: Budget) -> object:
     return value
 
 
@@ -77,7 +77,7 @@ def _decode_func(value: graph_def.NameAttrList, byte_budget: Budget) -> op_def.N
     return op_def.NameAttrList(value.name, attrs)
 
 
-def _decode_list(value: ListValue, byte_budget: Budget) -> tuple[Any, ...]:
+def _decode_list(value: ListValue, byte_budget: Budget) -> tuple[object, ...]:
     fields = value.__dict__
     kinds = [kind for kind in LIST_KINDS if fields[kind]]
     if len(kinds) > 1:
@@ -92,7 +92,7 @@ def _decode_list(value: ListValue, byte_budget: Budget) -> tuple[Any, ...]:
     return tuple([_DECODERS[kind](item, budget) for item in items])
 
 
-_DECODERS: Final[dict[str, Callable[[Any, Budget], Any]]] = {
+_DECODERS: Final[dict[str, Callable[[Any, Budget], object]]] = {
     "type": lambda value, byte_budget: dtype_of_enum(value),
     "i": _as_is,
     "b": _as_is,
@@ -175,7 +175,7 @@ def _encode_type(value: object) -> int:
     return value.enum
 
 
-def _encode_shape(value: object) -> Any:
+def _encode_shape(value: object) -> object:
     if not isinstance(value, TensorShape):
         raise TypeError("it is no TensorShape")
     return encode_shape(value)
@@ -189,7 +189,7 @@ def _encode_func(value: op_def.NameAttrList) -> graph_def.NameAttrList:
     return graph_def.NameAttrList.model_construct(name=value.name, attr=attrs)
 
 
-_ENCODERS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+_ENCODERS: Final[dict[str, tuple[str, Callable[[Any], object]]]] = {
     "int": ("i", _encode_int),
     "float": ("f", _encode_float),
     "bool": ("b", _encode_bool),

@@ -61,9 +61,9 @@ class CallFrame:
         self.outermost: CallFrame = self if caller is None else caller.outermost
         self.num_under_way: int = 0
         self.step: Step | None = None
-        self._args: Sequence[Any] = ()
+        self._args: Sequence[object] = ()
         self._ret_dtypes = ret_dtypes
-        self._retvals: list[Any] = [_UNSET] * len(ret_dtypes)
+        self._retvals: list[object] = [_UNSET] * len(ret_dtypes)
 
     def set_args(self, args: Sequence[object], dtypes: Sequence[DType]) -> None:
         """Take the arguments; InvalidArgumentError unless they are as many as *dtypes*, and of these."""

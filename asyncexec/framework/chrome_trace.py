@@ -139,7 +139,7 @@ def _end_ns(stats: NodeExecStatsLike) -> int:
     return max(_start_ns(stats), stats.all_start_nanos + stats.op_end_rel_nanos)
 
 
-def _device_events(device: DeviceStepStatsLike, pid: int, begin: int) -> Iterator[dict[str, Any]]:
+def _device_events(device: DeviceStepStatsLike, pid: int, begin: int) -> Iterator[dict[str, object]]:
     yield _name("process_name", device.device, pid)
     by_thread: dict[int, list[NodeExecStatsLike]] = {}
     for stats in device.node_stats:
@@ -155,7 +155,7 @@ def _device_events(device: DeviceStepStatsLike, pid: int, begin: int) -> Iterato
             row += 1
 
 
-def _arrows(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _arrows(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, object]]:
     """The flow events between Sends and their Recvs among *events*; none where one of both did not run as often."""
     sends: dict[str, list[dict[str, Any]]] = {}
     recvs: dict[str, list[dict[str, Any]]] = {}
@@ -207,14 +207,14 @@ def _lanes(executions: Sequence[NodeExecStatsLike]) -> list[list[NodeExecStatsLi
     return lanes
 
 
-def _name(what: str, name: str | int, pid: int, tid: int = 0) -> dict[str, Any]:
+def _name(what: str, name: str | int, pid: int, tid: int = 0) -> dict[str, object]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"sort_index" if what == SORT else "name": name}}
 
 
-def _execution(stats: NodeExecStatsLike, pid: int, row: int, begin: int) -> dict[str, Any]:
+def _execution(stats: NodeExecStatsLike, pid: int, row: int, begin: int) -> dict[str, object]:
     start = _start_ns(stats)
     op = _op_of_label(stats.timeline_label)
-    args: dict[str, Any] = {"name": stats.node_name, "op": op, "label": stats.timeline_label}
+    args: dict[str, object] = {"name": stats.node_name, "op": op, "label": stats.timeline_label}
     if stats.scheduled_nanos:
         args["waited_micros"] = f"{max(0, stats.all_start_nanos - stats.scheduled_nanos) / 1000:g}"
     if stats.output:

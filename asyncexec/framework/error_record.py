@@ -23,7 +23,7 @@ _MAX_TEXT: Final = 1 << 16
 def told_of(error: BaseException) -> dict[str, Any]:
     """What JSON can have of *error*."""
     kind = type(error)
-    told: dict[str, Any] = {
+    told: dict[str, object] = {
         "classes": [f"{base.__module__}:{base.__qualname__}" for base in kind.__mro__ if base is not object],
         "text": _text_of(error)[:_MAX_TEXT],
         "args": _as_json(list(error.args)),
@@ -107,7 +107,7 @@ def _bare(kind: type[BaseException], args: tuple[object, ...]) -> BaseException 
 def _loaded(name: str) -> type[BaseException] | None:
     """The class of that name, of a module that has been imported already."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    found: object = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
@@ -128,7 +128,7 @@ def _is_told(name: str, value: object) -> bool:
     return not name.startswith("_") and (value is None or _as_json(value) is not None)
 
 
-def _as_json(value: object) -> Any:
+def _as_json(value: object) -> object:
     """*value*, where JSON gives it back as it is; else None."""
     try:
         return value if json.loads(json.dumps(value)) == value else None

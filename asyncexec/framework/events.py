@@ -73,7 +73,7 @@ class EventChannel:
     def __init__(self, max_events: int) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._max_events = max_events
-        self._events: deque[Any] = deque()
+        self._events: deque[object] = deque()
         self._waiting: deque[Emission] = deque()
         self._num_unawaited = 0
         self._is_closed = False

@@ -103,7 +103,7 @@ def intern_attr(value: AttrValue) -> AttrValue:
     return make_attr(kind, content) if _is_common(kind, content) else value
 
 
-def _with_values(attrs: object) -> Any:
+def _with_values(attrs: object) -> object:
     """*attrs* without internal ones that have no value."""
     if not isinstance(attrs, Mapping):
         return attrs

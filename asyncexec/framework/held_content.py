@@ -64,7 +64,7 @@ def packed(values: list[Any]) -> Any:
     return array
 
 
-def _kind(value: object) -> Any:
+def _kind(value: object) -> object:
     """What values that can be in one tensor have in common; None for a value that is no tensor."""
     if type(value) is bytes:
         return bytes
@@ -74,9 +74,9 @@ def _kind(value: object) -> Any:
     return (value.dtype, value.shape) if is_tensor else None
 
 
-def in_chunks(values: list[Any], pack: Callable[[list[Any]], Any] = packed) -> Stage[list[Any]]:
+def in_chunks(values: list[object], pack: Callable[[list[Any]], object] = packed) -> Stage[list[Any]]:
     """*values*, packed in chunks, as a stage; those in a chunk are alike, or none of them is a tensor."""
-    chunks: list[Any] = []
+    chunks: list[object] = []
     for start in range(0, len(values), CHUNK):
         chunk = values[start : start + CHUNK]
         found = pack(chunk)

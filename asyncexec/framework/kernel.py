@@ -173,7 +173,7 @@ def do_nothing() -> tuple[()]:
     return ()
 
 
-def switch(data: Any, pred: Any) -> tuple[Any, Any]:
+def switch(data: object, pred: Any) -> tuple[Any, Any]:
     """*data* on the side that *pred* tells, false or true; DEAD on the other."""
     if np.ndim(pred):
         raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {TensorShape(np.shape(pred))}")

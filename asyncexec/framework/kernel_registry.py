@@ -63,7 +63,7 @@ class KernelRegistry:
             device_types.append(device_type)
         self._kernels.setdefault((op, device_type), []).append(registration)
 
-    def lookup(self, op: str, device_type: str, attrs: Mapping[str, Any]) -> KernelRegistration:
+    def lookup(self, op: str, device_type: str, attrs: Mapping[str, object]) -> KernelRegistration:
         """The first kernel of *op* for that device type whose dtypes fit.
 
         Raises:

@@ -170,7 +170,7 @@ class OpDef:
         Raises:
             InvalidArgumentError: one is missing, unknown, of the wrong kind or not allowed.
         """
-        complete: dict[str, Any] = {}
+        complete: dict[str, object] = {}
         for attr in self.attrs.values():
             value = given.get(attr.name, REQUIRED)
             if value is REQUIRED:
@@ -260,7 +260,7 @@ def _parse_attr(text: str) -> AttrDef:
     name, kind, minimum, default = match.groups()
     is_list = kind.startswith("list(")
     element = kind[5:-1] if is_list else kind
-    allowed: frozenset[Any] | None = None
+    allowed: frozenset[object] | None = None
     if element in _NAMED_SETS:
         allowed, element = _NAMED_SETS[element], "type"
     elif element.startswith("{"):
@@ -284,7 +284,7 @@ def _parse_attr(text: str) -> AttrDef:
     )
 
 
-def _literal(text: str, kind: str) -> Any:
+def _literal(text: str, kind: str) -> object:
     match kind:
         case "int":
             return int(text)

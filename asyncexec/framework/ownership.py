@@ -83,7 +83,7 @@ def is_frozen(array: np.ndarray[Any, Any]) -> bool:
     return array.flags.owndata if owner is None else isinstance(owner, (bytes, SoleMemory))
 
 
-def keep(value: Any) -> Any:
+def keep(value: object) -> Any:
     """*value* for keeping: itself where nobody can change it, else a frozen copy of the array."""
     if not isinstance(value, np.ndarray) or is_frozen(value):
         return value

@@ -27,7 +27,7 @@ class FunctionReference(NamedTuple):
         Raises:
             ImportError, AttributeError: it is not there.
         """
-        found: Callable[..., Any] = attrgetter(self.qualname)(importlib.import_module(self.module))
+        found: Callable[..., object] = attrgetter(self.qualname)(importlib.import_module(self.module))
         return found.__wrapped__ if self.is_wrapped else found  # type: ignore[attr-defined]
 
 
@@ -39,7 +39,7 @@ class ProcessCalls(Protocol):
         ...
 
 
-def check_importable(function: Callable[..., Any], op: str) -> None:
+def check_importable(function: Callable[..., object], op: str) -> None:
     """Raise InvalidArgumentError where the name of *function* tells that another process could not import it."""
     qualname = getattr(function, "__qualname__", None)
     module = getattr(function, "__module__", None)
@@ -53,7 +53,7 @@ def check_importable(function: Callable[..., Any], op: str) -> None:
         raise _not_importable(op, f"its function {qualname} is defined in an interactive session")
 
 
-def reference_to(function: Callable[..., Any], wrapper: object, op: str) -> FunctionReference:
+def reference_to(function: Callable[..., object], wrapper: object, op: str) -> FunctionReference:
     """How another process finds *function*, which stands in its module as itself or as *wrapper*.
 
     Raises:

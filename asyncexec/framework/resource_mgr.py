@@ -48,7 +48,7 @@ class ResourceMgr:
         self.director: Director | None = None if shared is None else shared.director
         self.files: FileAccess = FileAccess()
         self.background: BackgroundTasks = BackgroundTasks()
-        self._resources: dict[tuple[str, str], Any] = {}
+        self._resources: dict[tuple[str, str], object] = {}
 
     def lookup_or_create(
         self, kind: type[R], container: str, name: str, create: Callable[[], R], *, is_shared: bool = False

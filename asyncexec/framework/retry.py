@@ -136,7 +136,7 @@ class Retrying:
         self._random = Random(retry.seed)
 
     @tells(lambda variables: f"attempt {len(variables['notes']) + 1} of {variables['self']._retry.attempts}")
-    async def __call__(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def __call__(self, attempt: Callable[[], Awaitable[object]]) -> Any:
         """The result of *attempt*, called until it succeeds, or fails for good, or for the last time.
 
         What the last attempt raised is raised, with a note for each attempt when there was more than one.

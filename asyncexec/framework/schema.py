@@ -6,26 +6,26 @@ import json
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
 SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_text(model: type[Any]) -> str:
+def schema_text(model: type[object]) -> str:
     """The schema of *model*: the same text for the same model."""
-    schema: dict[str, Any] = {"$schema": SCHEMA_DIALECT, **TypeAdapter(model).json_schema(by_alias=True)}
+    schema: dict[str, object] = {"$schema": SCHEMA_DIALECT, **TypeAdapter(model).json_schema(by_alias=True)}
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
-def schema_file_name(model: type[Any]) -> str:
+def schema_file_name(model: type[object]) -> str:
     """``graph_def.schema.json`` for ``GraphDef``."""
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in model.__name__).lstrip("_")
     return f"{snake}.schema.json"
 
 
-def write_schemas(folder: str | PathLike[str], models: Iterable[type[Any]]) -> list[Path]:
+def write_schemas(folder: str | PathLike[str], models: Iterable[type[object]]) -> list[Path]:
     """Write the schema of each model into *folder*, made if need be; the files written."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ class InferenceContext:
         attrs: AttrDict,
         input_shapes: Sequence[TensorShape],
         input_dtypes: Sequence[DType] = (),
-        constants: Callable[[int], Any] | None = None,
+        constants: Callable[[int], object] | None = None,
         partial_shapes: Callable[[int], TensorShape] | None = None,
     ) -> None:
         self.op_def: OpDef = op_def

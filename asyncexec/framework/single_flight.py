@@ -93,7 +93,7 @@ class Flights:
         return await self._wait(flight, key, None), Part.JOINED
 
     @tells(_told)
-    async def _wait(self, flight: _Flight, key: Hashable, begin: Begin | None) -> Any:
+    async def _wait(self, flight: _Flight, key: Hashable, begin: Begin | None) -> object:
         waiter = _Waiter()
         flight.waiters[waiter] = None
         if begin is not None:

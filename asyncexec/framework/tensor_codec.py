@@ -290,7 +290,7 @@ def _check_range(head: TensorHead, memory: memoryview | bytearray) -> None:
         raise _bad(head, f"bytes are not {as_dtype(head.dtype).name}: they are not within {first} and {last}")
 
 
-def _strings(head: TensorHead, memory: memoryview | bytearray) -> Any:
+def _strings(head: TensorHead, memory: memoryview | bytearray) -> object:
     if not head.shape:
         return bytes(memory)
     count = math.prod(head.shape)
@@ -307,21 +307,21 @@ def _strings(head: TensorHead, memory: memoryview | bytearray) -> Any:
         raise _bad(head, f"shape {_shown(head.shape)}: {error}") from error
 
 
-def _unpickled(head: TensorHead, memory: memoryview | bytearray) -> Any:
+def _unpickled(head: TensorHead, memory: memoryview | bytearray) -> object:
     try:
         return pickle.loads(memory)  # noqa: S301 - of a process of the same program, and switched on by name
     except Exception as error:
         raise _bad(head, f"the object cannot be unpickled: {type(error).__name__}: {error}") from error
 
 
-def _variant(head: TensorHead, memory: memoryview | bytearray, depth: int) -> Any:
+def _variant(head: TensorHead, memory: memoryview | bytearray, depth: int) -> object:
     try:
         (length,) = _LENGTH.unpack_from(memory)
         told = json.loads(bytes(memory[_LENGTH.size : _LENGTH.size + length]))
         form = wire_form_named(str(told["form"]))
         if form is None:
             raise _bad(head, f"there is no variant {told['form']!r:.100}")
-        tensors: list[Any] = []
+        tensors: list[object] = []
         rest = memoryview(memory)[_LENGTH.size + length :]
         for is_set in told["set"]:
             if not is_set:
@@ -338,7 +338,7 @@ def _variant(head: TensorHead, memory: memoryview | bytearray, depth: int) -> An
         raise _bad(head, f"it is no variant: {type(error).__name__}: {error}") from error
 
 
-def _part(outer: TensorHead, memory: memoryview, depth: int) -> tuple[Any, memoryview]:
+def _part(outer: TensorHead, memory: memoryview, depth: int) -> tuple[object, memoryview]:
     """The tensor at the beginning of *memory*, and what comes after it."""
     head = read_head(memory)
     if head is None or not depth or len(memory) < head.size + head.num_bytes:

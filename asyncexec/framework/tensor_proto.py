@@ -350,7 +350,7 @@ def _kinds_for(dtype: DType) -> str:
     return "biufc" if dtype.is_complex else "biuf" if dtype.is_floating else "biu"
 
 
-def _one_value(array: np.ndarray, dtype: DType) -> Any:
+def _one_value(array: np.ndarray, dtype: DType) -> object:
     match VALUE_FIELDS[dtype]:
         case "half_val":
             return tuple(array.view(np.uint16).tolist())

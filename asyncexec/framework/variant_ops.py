@@ -10,9 +10,9 @@ import numpy as np
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 
 V = TypeVar("V")
-_ZEROS: Final[dict[type, Callable[[Any], Any]]] = {}
-_SUMS: Final[dict[type, Callable[[Any, Any], Any]]] = {}
-_CONJUGATES: Final[dict[type, Callable[[Any], Any]]] = {}
+_ZEROS: Final[dict[type, Callable[[Any], object]]] = {}
+_SUMS: Final[dict[type, Callable[[Any, Any], object]]] = {}
+_CONJUGATES: Final[dict[type, Callable[[Any], object]]] = {}
 
 
 def register_variant_ops(
@@ -67,14 +67,14 @@ def conjugate(value: object) -> Any:
     return _found(_CONJUGATES, value, "CONJ")(value)
 
 
-def _found(functions: dict[type, Callable[..., Any]], value: object, what: str) -> Callable[..., Any]:
+def _found(functions: dict[type, Callable[..., object]], value: object, what: str) -> Callable[..., object]:
     function = functions.get(type(value))
     if function is None:
         raise UnimplementedError(f"No {what} function is known for values of type {type(value).__name__}")
     return function
 
 
-def _as_objects(items: list[Any], shape: tuple[int, ...]) -> Any:
+def _as_objects(items: list[object], shape: tuple[int, ...]) -> object:
     found = np.empty(len(items), object)
     found[:] = items
     return found.reshape(shape)

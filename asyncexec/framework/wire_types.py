@@ -83,7 +83,7 @@ class WireModel(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_defaults=True, indent=indent)
 
 
-def _decode_base64(value: object) -> Any:
+def _decode_base64(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = value.replace("-", "+").replace("_", "/").rstrip("=")
@@ -109,13 +109,13 @@ def round_float32(value: float) -> float:
 _FLOAT_NAMES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _read_float64(value: object) -> Any:
+def _read_float64(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
     return _FLOAT_NAMES.get(value, value) if isinstance(value, str) else value
 
 
-def _read_float32(value: object) -> Any:
+def _read_float32(value: object) -> object:
     number = _read_float64(value)
     return round_float32(float(number)) if isinstance(number, (int, float, str)) else number
 
@@ -149,7 +149,7 @@ class WireEnum:
         self.numbers = numbers
         self.names: dict[int, str] = {number: name for name, number in numbers.items()}
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: object) -> Any:
         if isinstance(value, DType):
             return value.enum
         if isinstance(value, str):
@@ -220,7 +220,7 @@ _INT64_SCHEMA: Final = {"anyOf": [{"pattern": "^-?[0-9]+$", "type": "string"}, {
 _FLOAT_SCHEMA: Final = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"], "type": "string"}]}
 
 
-def _whole(value: object) -> Any:
+def _whole(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("a boolean is not a number")
     return value

@@ -369,7 +369,7 @@ class GraphConstructor:
 
     def _resolve_inputs(self, node_def: NodeDef) -> tuple[list[Any], tuple[Node, ...], bool] | None:
         """Data inputs (None where a back edge will come), control inputs, whether there are back edges."""
-        data: list[Any] = []
+        data: list[object] = []
         control: list[Node] = []
         has_back_edge = inherits = False
         index, built, input_map = self._index, self._built, self._input_map

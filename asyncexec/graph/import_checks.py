@@ -7,7 +7,7 @@ After ``tensorflow/core/framework/versions.cc``, ``op_def_util.cc`` (``CheckOpDe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.graph_def import GraphDebugInfo, NodeDef, VersionDef
@@ -148,7 +148,7 @@ def checked_registration(registration: OpRegistration, allowed_ops: Collection[s
     return refused(registration) if registration.op_def.touches_outside and op not in allowed_ops else registration
 
 
-def completed_attrs(op_def: OpDef, given: Mapping[str, object], producer: int) -> dict[str, Any]:
+def completed_attrs(op_def: OpDef, given: Mapping[str, object], producer: int) -> dict[str, object]:
     """The attrs of a node in a GraphDef of that *producer* version, of which *given* are written there."""
     attrs = op_def.complete_attrs(given, imported=True)
     if op_def.name == "Placeholder" and producer < _SCALAR_PLACEHOLDERS and attrs["shape"].rank == 0:

@@ -37,7 +37,7 @@ def parse_input(text: str, node_def: NodeDef) -> InputId:
 
 def plain_inputs(texts: Sequence[str], first_outputs: Mapping[str, Tensor]) -> list[Any] | None:
     """The inputs that *texts* name, if all do so by the name of a node alone, and it is among *first_outputs*."""
-    found: list[Any] = []
+    found: list[object] = []
     for text in texts:
         tensor = first_outputs.get(text)
         if tensor is None:

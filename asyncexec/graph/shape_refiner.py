@@ -38,8 +38,8 @@ class ShapeRefiner:
     """Infers the output shapes of nodes as they are added to a graph."""
 
     def __init__(self) -> None:
-        self._memo: dict[tuple[Any, ...], tuple[TensorShape, ...]] = {}
-        self._values: dict[tuple[Node, int], Any] = {}
+        self._memo: dict[tuple[object, ...], tuple[TensorShape, ...]] = {}
+        self._values: dict[tuple[Node, int], object] = {}
         self._partial_shapes: dict[tuple[Node, int], TensorShape] = {}
 
     def infer(self, node: Node) -> None:
@@ -89,7 +89,7 @@ class ShapeRefiner:
             self._values[key] = self._evaluate(node, tensor.index, depth)
         return self._values[key]
 
-    def _evaluate(self, node: Node, index: int, depth: int) -> Any | None:
+    def _evaluate(self, node: Node, index: int, depth: int) -> object | None:
         if any(
             (size := shape.num_elements) is not None and size > MAX_CONSTANT_ELEMENTS for shape in node.output_shapes
         ):
@@ -187,7 +187,7 @@ def _shape_value(node: Node, index: int) -> Any | None:
     return np.array(shape.as_tuple(), np_dtype)
 
 
-def _run_kernel(properties: NodeProperties, inputs: list[Any], index: int) -> Any | None:
+def _run_kernel(properties: NodeProperties, inputs: list[object], index: int) -> Any | None:
     op_def = properties.op_def
     try:
         registration = kernel_registry.lookup(op_def.name, "CPU", properties.attrs)

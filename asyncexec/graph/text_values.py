@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def _escaped(escape: str) -> bytes:
     return bytes([int(escape[1:], 16)]) if len(escape) == 3 else _ESCAPED.get(escape, escape).encode()
 
 
-def value_of_kind(literal: Literal, kind: str) -> Any:
+def value_of_kind(literal: Literal, kind: str) -> object:
     """The attr value that *literal* means for an attr of *kind*; without a kind, what it looks like.
 
     Raises:
@@ -139,7 +139,7 @@ def value_of_kind(literal: Literal, kind: str) -> Any:
     return _plain(literal)
 
 
-def tensor_value(literal: Literal, dtype: DType | None) -> tuple[Any, DType]:
+def tensor_value(literal: Literal, dtype: DType | None) -> tuple[object, DType]:
     """The tensor that *literal* spells, and its dtype: by default float32, int32, bool or string."""
     array = np.array(_nested(literal), dtype=object if _is_text(literal) else None)
     if dtype is None:
@@ -182,7 +182,7 @@ def _word(literal: Literal) -> str:
     return literal.text
 
 
-def _plain(literal: Literal) -> Any:
+def _plain(literal: Literal) -> object:
     if isinstance(literal, bytes):
         return literal
     text = _word(literal)
@@ -206,7 +206,7 @@ def _shape(literal: Literal) -> TensorShape:
     return TensorShape(None if (size := _word(item)) == "?" else int(size) for item in literal)
 
 
-def _nested(literal: Literal) -> Any:
+def _nested(literal: Literal) -> object:
     return [_nested(item) for item in literal] if isinstance(literal, list) else _plain(literal)
 
 

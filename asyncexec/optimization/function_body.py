@@ -78,7 +78,7 @@ class FunctionBodies:
     def __init__(self, graph: Graph, *, inlines_all: bool = False) -> None:
         self._graph = graph
         self.called: CalledFunctions = CalledFunctions(graph.functions, only_recursive=inlines_all)
-        self._bodies: dict[Any, FunctionBody] = {}
+        self._bodies: dict[object, FunctionBody] = {}
         self._byte_budget = ByteBudget()  # of all bodies together
         self._num_nodes = 0  # of all bodies that a function got beyond its first
         self._read: set[str] = set()  # functions that have a body
@@ -254,7 +254,7 @@ def _source(tensor: Tensor) -> Tensor:
         tensor = node.inputs[0]
 
 
-def _content(array: np.ndarray) -> Any:
+def _content(array: np.ndarray) -> object:
     """What is in *array*, as a key; of numbers, which may be very many, a digest."""
     if array.dtype.hasobject:
         return tuple(array.ravel().tolist())
@@ -271,7 +271,7 @@ def _names(dtypes: Sequence[DType]) -> str:
     return f"{names}" if len(dtypes) <= _SHOWN else f"{names} ... ({len(dtypes)} in all)"
 
 
-def attr_key(value: object) -> Any:
+def attr_key(value: object) -> object:
     """*value*, of any attr, as a key of a dict."""
     for kind, key in _KEYS:
         if isinstance(value, kind):
@@ -279,7 +279,7 @@ def attr_key(value: object) -> Any:
     return (type(value), value)
 
 
-_KEYS: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
+_KEYS: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
     (NameAttrList, lambda value: (value.name, frozenset((name, attr_key(each)) for name, each in value.attrs.items()))),
     (tuple, lambda value: tuple(map(attr_key, value))),
     (np.ndarray, lambda value: (value.dtype.str, value.shape, _content(value))),

@@ -159,7 +159,7 @@ class FunctionGraph:
         return known
 
 
-def bound_attrs(op_def: OpDef, given: Mapping[str, object]) -> Mapping[str, Any]:
+def bound_attrs(op_def: OpDef, given: Mapping[str, object]) -> Mapping[str, object]:
     """The attrs of a function that a call with the attrs *given* is of; OpError when one is missing or wrong."""
     for name, attr in op_def.attrs.items():
         if attr.default is REQUIRED and name not in given:
@@ -167,9 +167,9 @@ def bound_attrs(op_def: OpDef, given: Mapping[str, object]) -> Mapping[str, Any]
     return op_def.complete_attrs(given, imported=True)
 
 
-def _attrs_of_outputs(op_def: OpDef, node_def: NodeDef) -> Mapping[str, Any]:
+def _attrs_of_outputs(op_def: OpDef, node_def: NodeDef) -> Mapping[str, object]:
     """The attrs of a node that tell its outputs."""
-    attrs: dict[str, Any] = {}
+    attrs: dict[str, object] = {}
     for arg in op_def.outputs:
         for name in (arg.type_attr, arg.number_attr, arg.type_list_attr):
             if name is None or name in attrs:

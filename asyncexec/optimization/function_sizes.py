@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
@@ -58,7 +58,7 @@ class FunctionSizes:
         self._functions = graph.functions
         self._called = called
         self._outlines: dict[str, _Outline] = {}
-        self._numbers: dict[tuple[Any, ...], Instance] = {}
+        self._numbers: dict[tuple[object, ...], Instance] = {}
         self._instances: list[tuple[str, Given]] = []
         self._num_nested: list[int] = []  # by instance
         self._sizes: dict[Instance, int] = {}

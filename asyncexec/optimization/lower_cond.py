@@ -7,7 +7,6 @@ input waits for the branch's pivot, which is dead where the branch is not taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_def import NameAttrList
@@ -85,7 +84,7 @@ class _Branches:
     def _split(self, tensor: Tensor, name: str) -> Sequence[Tensor]:
         """*tensor* for each branch: live for that which is taken."""
         op = "Switch"
-        attrs: dict[str, Any] = {"T": tensor.dtype.base_dtype}
+        attrs: dict[str, object] = {"T": tensor.dtype.base_dtype}
         if self._decides.dtype.base_dtype is not as_dtype("bool"):
             op = "_SwitchN"
             attrs["num_outs"] = len(self._branches)

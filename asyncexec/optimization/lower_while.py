@@ -163,7 +163,7 @@ def _constants(lowering: Lowering, call: Call) -> list[bool]:
 
 def _nothing(nodes: PrivateNodes, name: str, after: Node | None) -> Tensor:
     """A value to enter the loop with, where it has no variable."""
-    attrs: dict[str, Any] = {"value": np.bool_(False), "dtype": as_dtype("bool")}
+    attrs: dict[str, object] = {"value": np.bool_(False), "dtype": as_dtype("bool")}
     return nodes.add("Const", name, controls=[after], attrs=attrs, shapes=[SCALAR]).outputs[0]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.errors import ResourceExhaustedError
 from asyncexec.framework.op_registry import registry as op_registry
@@ -25,7 +25,7 @@ class PropertiesCache:
     """NodeProperties by op and attrs: nodes that share them share kernels too."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], NodeProperties] = {}
+        self._known: dict[tuple[object, ...], NodeProperties] = {}
 
     def get(self, op: str, attrs: Mapping[str, object]) -> NodeProperties:
         """The properties of a node of *op* with *attrs*, which are hashable."""

@@ -249,6 +249,6 @@ def identity(dtype: DType) -> NodeProperties:
 
 
 def _properties(
-    op: str, attrs: dict[str, Any], inputs: tuple[DType, ...], outputs: tuple[DType, ...]
+    op: str, attrs: dict[str, object], inputs: tuple[DType, ...], outputs: tuple[DType, ...]
 ) -> NodeProperties:
     return NodeProperties(op_registry.lookup(op), attrs, inputs, outputs)

@@ -26,9 +26,9 @@ class _Merging:
 
     def __init__(self, graph: PassGraph) -> None:
         self._graph = graph
-        self._known: dict[Any, Node] = {}
+        self._known: dict[object, Node] = {}
         self._kinds: dict[NodeProperties, int | None] = {}  # of properties that are equal, one number
-        self._numbers: dict[Any, int] = {}
+        self._numbers: dict[object, int] = {}
         self._commutes: set[int] = set()  # kinds whose inputs may be swapped
 
     def run(self) -> Stage[None]:
@@ -68,7 +68,7 @@ class _Merging:
         properties = node.properties
         if not self._graph.facts.of(node).is_pure:
             return None
-        key: Any
+        key: object
         if node.op == "Const":
             value = node.attrs["value"]
             if nbytes(value) > _LARGEST_CONSTANT:

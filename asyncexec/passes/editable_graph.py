@@ -353,7 +353,7 @@ class EditableGraph:
 
     # The end of a pass.
 
-    def apply(self, step: Callable[[Self], Stage[Any]]) -> Stage[None]:
+    def apply(self, step: Callable[[Self], Stage[object]]) -> Stage[None]:
         """Run *step*, one of ours, and tidy up; nothing where it has run, and nothing has changed since.
 
         A walk sees what has been changed on the way, so that a second one would find nothing more.

@@ -76,7 +76,7 @@ class FoldBatchNorms:
     __name__ = ""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self._made: dict[tuple[object, ...], tuple[object, object]] = {}
 
     def __call__(self, graph: PassGraph) -> Stage[None]:
         yield from fold_constants(graph)
@@ -136,7 +136,7 @@ class FoldBatchNorms:
             return node.inputs[1], bias
         return make_constant(graph, node, "filter", self._scaled(node, chain.filters, factor), controls), bias
 
-    def _scaled(self, node: Node, filters: Any, factor: Any) -> Any:
+    def _scaled(self, node: Node, filters: Any, factor: Any) -> object:
         """*filters* times *factor*, a number for each channel of the output of *node*."""
         key = (node.op, id(filters), factor.tobytes())
         if key not in self._made:
@@ -158,7 +158,7 @@ def _product(steps: Sequence[_Step]) -> tuple[Any, Any]:
 
 
 @cache
-def _ones(channels: int) -> Any:
+def _ones(channels: int) -> object:
     """The filter of a depthwise convolution that gives its input."""
     return freeze(np.ones((1, 1, channels, 1), np.float32))
 

@@ -99,7 +99,7 @@ def is_switch_like(node: Node) -> bool:
     return node.properties.op in SWITCHES
 
 
-def attrs_key(properties: NodeProperties) -> Any:
+def attrs_key(properties: NodeProperties) -> object:
     """Equal for properties of the same op with the same attrs, bit by bit."""
     return (
         properties.registration,
@@ -109,7 +109,7 @@ def attrs_key(properties: NodeProperties) -> Any:
     )
 
 
-def _attr_key(value: object) -> Any:
+def _attr_key(value: object) -> object:
     if isinstance(value, NameAttrList):
         return value.name, tuple([(name, _attr_key(each)) for name, each in sorted(value.attrs.items())])
     if isinstance(value, tuple):
@@ -119,7 +119,7 @@ def _attr_key(value: object) -> Any:
     return type(value).__name__, repr(value) if isinstance(value, float) else value
 
 
-def value_key(value: object) -> Any:
+def value_key(value: object) -> object:
     """Equal for arrays of the same dtype, shape, layout and bits."""
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return "objects", value.shape, value.strides, tuple(value.ravel().tolist())

@@ -158,7 +158,7 @@ def cluster_of(
     """The cluster of *members* that *translation* has, as a stage."""
     inputs = (*translation.inputs, *translation.variables)
     slot_of: dict[Key, int] = {(tensor.op, tensor.index): slot for slot, tensor in enumerate(inputs)}
-    values: list[Any] = [None] * len(inputs)
+    values: list[object] = [None] * len(inputs)
     last_use: dict[int, int] = {}
     for count, node in enumerate(members):
         if not count % STRIDE:

@@ -41,7 +41,7 @@ def _plane(node: Node, name: str) -> list[int]:
 def _window(node: Node) -> dict[str, Any]:
     """How a window moves: the attrs of ONNX."""
     padding = _text(node, "padding")
-    attrs: dict[str, Any] = {"strides": _plane(node, "strides")}
+    attrs: dict[str, object] = {"strides": _plane(node, "strides")}
     if padding == "SAME":
         attrs["auto_pad"] = "SAME_UPPER"
     elif padding == "EXPLICIT":
@@ -56,7 +56,7 @@ def _window(node: Node) -> dict[str, Any]:
     return attrs
 
 
-def _dilated(node: Node, size: Sequence[int]) -> dict[str, Any]:
+def _dilated(node: Node, size: Sequence[int]) -> dict[str, object]:
     """How a filter of *size* moves; ONNX Runtime does not reckon with holes in it, so padding is told in full."""
     attrs, dilations = _window(node), _plane(node, "dilations")
     if "auto_pad" in attrs and dilations != [1, 1]:
@@ -174,7 +174,7 @@ def batch_norm(e: Emitter, node: Node) -> None:
     _give_image(e, node, e.op("BatchNormalization", x, *others, epsilon=float(node.attrs["epsilon"])))
 
 
-def _pool_attrs(node: Node) -> dict[str, Any]:
+def _pool_attrs(node: Node) -> dict[str, object]:
     size, attrs = _plane(node, "ksize"), _window(node)
     skips = any(stride > length for stride, length in zip(attrs["strides"], size, strict=True))
     require(not (skips and "auto_pad" in attrs), "strides")

@@ -35,7 +35,7 @@ def opset_of(node: Node) -> int:
 
 def _attrs(node: Node) -> dict[str, Any]:
     """The ONNX attributes of *node*."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in node.attrs.items():
         if name in _OWN_ATTRS or name.startswith("_"):
             continue

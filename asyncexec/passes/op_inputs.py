@@ -18,7 +18,7 @@ MakeConstant = Callable[[Any, Mapping[str, Any]], Tensor]
 
 def complete_inputs(
     op_def: OpDef, inputs: Sequence[object], attrs: Mapping[str, object], make_constant: MakeConstant
-) -> tuple[list[Tensor], dict[str, Any]]:
+) -> tuple[list[Tensor], dict[str, object]]:
     """The tensors that a node of *op_def* takes, flat, and *attrs* with those that follow from them.
 
     Raises:
@@ -45,12 +45,12 @@ def complete_inputs(
     return tensors, complete
 
 
-def _members(arg: ArgDef, value: object) -> list[Any]:
+def _members(arg: ArgDef, value: object) -> list[object]:
     members = list(value) if arg.is_list and isinstance(value, (list, tuple)) else [value]
     return [one.outputs[0] if isinstance(one, Node) else one for one in members]
 
 
-def _note_attrs(arg: ArgDef, dtypes: Sequence[DType], members: Sequence[object], attrs: dict[str, Any]) -> None:
+def _note_attrs(arg: ArgDef, dtypes: Sequence[DType], members: Sequence[object], attrs: dict[str, object]) -> None:
     if arg.number_attr is not None:
         attrs.setdefault(arg.number_attr, len(members))
     if arg.type_list_attr is not None and len(dtypes) == len(members):
@@ -73,7 +73,7 @@ def _wanted(op_def: OpDef, arg: ArgDef, attrs: Mapping[str, Any], slot: int) -> 
     return found
 
 
-def _attr(op_def: OpDef, name: str, value: Any) -> Any:
+def _attr(op_def: OpDef, name: str, value: Any) -> object:
     attr = op_def.attrs.get(name)
     if attr is None:
         return value
@@ -86,7 +86,7 @@ def _attr(op_def: OpDef, name: str, value: Any) -> Any:
     return value
 
 
-def constant_attrs(value: object, attrs: Mapping[str, Any]) -> dict[str, Any]:
+def constant_attrs(value: object, attrs: Mapping[str, Any]) -> dict[str, object]:
     """The attrs of a Const that gives *value*, of the dtype in *attrs* if it is there."""
     dtype: DType | None = attrs.get("dtype")
     if isinstance(value, (str, bytes)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -147,7 +147,7 @@ def _affine_sum(one: Affine, other: Affine) -> Affine:
     return Affine(weights, np.asarray(_with_rows(one.bias, other.bias)))
 
 
-def _with_rows(one: Array, other: Array) -> Any:
+def _with_rows(one: Array, other: Array) -> object:
     if one.ndim and other.ndim and one.shape != other.shape:
         raise UnknownFormError("a sum of rows of different lengths")
     return one + other

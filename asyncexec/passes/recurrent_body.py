@@ -48,7 +48,7 @@ class Following(NamedTuple):
 class Limits(NamedTuple):
     """Whether some variables are all less than others, or numbers."""
 
-    pairs: tuple[tuple[Variable, Any], ...]
+    pairs: tuple[tuple[Variable, object], ...]
 
 
 class Read(NamedTuple):
@@ -63,7 +63,7 @@ class Written(NamedTuple):
     """A list in which an element has been replaced, *at* a variable or a number; or an array that *made* is."""
 
     variable: Variable
-    at: Any
+    at: object
     value: Sum
     made: Node | None = None
 
@@ -99,7 +99,7 @@ class Body:
     """
 
     def __init__(
-        self, pred: Tensor, value_of: Callable[[Tensor], Any], is_invariant: Callable[[Node], Tensor | None]
+        self, pred: Tensor, value_of: Callable[[Tensor], object], is_invariant: Callable[[Node], Tensor | None]
     ) -> None:
         self._pred = pred
         self._value_of = value_of

@@ -63,7 +63,7 @@ class NodeTraitsCache:
         self._needs_kernels = needs_kernels
         self._all_types: SupportedTypes = devices.sorted_types((kind, 0) for kind in devices.device_types)
         self._by_properties: dict[NodeProperties, NodeTraits] = {}
-        self._by_content: dict[Any, NodeTraits] = {}
+        self._by_content: dict[object, NodeTraits] = {}
         self._constrained: dict[OpRegistration, tuple[str, ...]] = {}
 
     @property

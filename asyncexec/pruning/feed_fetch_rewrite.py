@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import asyncexec.ops  # noqa: F401 - registers the ops
 from asyncexec.devices.memory_types import ALWAYS_ON_HOST
@@ -211,7 +210,7 @@ class _Rewriting:
         self._made_on[made] = device
         return made
 
-    def _channel(self, tensor: Tensor, send_device: str, recv_device: str) -> dict[str, Any]:
+    def _channel(self, tensor: Tensor, send_device: str, recv_device: str) -> dict[str, object]:
         return {
             "tensor_name": tensor.name.encode(),
             "send_device": send_device.encode(),

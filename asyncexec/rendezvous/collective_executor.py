@@ -43,19 +43,19 @@ class LocalCollectiveExecutor:
 
     def __init__(self, offload: Offload | None = None) -> None:
         self._instances = CollectiveInstances()
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._waiting: set[asyncio.Future[object]] = set()
         self._offload = offload
         self._on_wait: Callable[[], None] | None = None
         self._error: OpError | None = None
 
-    async def all_reduce(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+    async def all_reduce(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> object:
         """The values of all members merged, in the order of the ranks."""
         operation = Operation("all-reduce", value.dtype, np.shape(value), merge_op, final_op)
         return await self._take_part(member, operation, value)
 
     async def reduce(
         self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp, *, is_root: bool
-    ) -> Any:
+    ) -> object:
         """The values of all members merged, for the root; None for the others."""
         operation = Operation("reduce", value.dtype, np.shape(value), merge_op, final_op)
         return await self._take_part(member, operation, value, is_source=is_root)
@@ -66,22 +66,22 @@ class LocalCollectiveExecutor:
 
     async def reduce_scatter(
         self, member: CollectiveMember, value: object, merge_op: MergeOp, final_op: FinalOp
-    ) -> Any:
+    ) -> object:
         """The piece of this member's rank of the merged values."""
         operation = self._checked(reduce_scattered, member, value, merge_op, final_op)
         return await self._take_part(member, operation, value)
 
-    async def all_to_all(self, member: CollectiveMember, value: object) -> Any:
+    async def all_to_all(self, member: CollectiveMember, value: object) -> object:
         """The rows of this member's rank of the values of all."""
         return await self._take_part(member, self._checked(exchanged, member, value), value)
 
-    async def broadcast_send(self, member: CollectiveMember, value: Any) -> Any:
+    async def broadcast_send(self, member: CollectiveMember, value: Any) -> object:
         """*value*, once every member has come."""
         return await self._take_part(
             member, Operation("broadcast", value.dtype, np.shape(value)), value, is_source=True
         )
 
-    async def broadcast_recv(self, member: CollectiveMember, dtype: DType, shape: Sequence[int]) -> Any:
+    async def broadcast_recv(self, member: CollectiveMember, dtype: DType, shape: Sequence[int]) -> object:
         """The value of the member that sends."""
         return await self._take_part(member, Operation("broadcast", dtype.as_numpy_dtype, tuple(map(int, shape))), None)
 
@@ -121,10 +121,10 @@ class LocalCollectiveExecutor:
     @tells(lambda _: "waited for the other members of its group")
     async def _take_part(
         self, member: CollectiveMember, operation: Operation, value: object, *, is_source: bool = False
-    ) -> Any:
+    ) -> object:
         if self._error is not None:
             raise make_derived(self._error)
-        result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting.add(result)
         part = Part(member, value, is_source, partial(_give, result))
         try:
@@ -167,7 +167,7 @@ def _give(future: asyncio.Future[object], result: object) -> None:
         future.set_result(result)
 
 
-async def _wait_for_result(result: asyncio.Future[object], timeout_s: float) -> Any:
+async def _wait_for_result(result: asyncio.Future[object], timeout_s: float) -> object:
     try:
         async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
             return await result

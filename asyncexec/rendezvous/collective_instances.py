@@ -20,7 +20,7 @@ from asyncexec.framework.collective import CollectiveMember, CollectiveStatistic
 from asyncexec.framework.device_name import parse_device_name
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 
-_MERGE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+_MERGE: Final[Mapping[str, Callable[[Any, Any], object]]] = {
     "Add": operator.add,
     "Mul": operator.mul,
     "Min": np.minimum,
@@ -217,7 +217,7 @@ def check_pieces(operation: Operation, group_size: int) -> None:
         )
 
 
-def results(operation: Operation, parts: Sequence[Part]) -> list[Any]:
+def results(operation: Operation, parts: Sequence[Part]) -> list[object]:
     """What each part gets, in the same order; no two share memory, and none shares another part's value."""
     values = [part.value for part in parts]
     if operation.kind in ("broadcast", "reduce"):
@@ -253,7 +253,7 @@ def merged(operation: Operation, first: object, second: object) -> Any:
         return _MERGE[operation.merge_op](first, second)
 
 
-def finished(operation: Operation, value: Any, count: int) -> Any:
+def finished(operation: Operation, value: Any, count: int) -> object:
     """The merged values of *count* members, after the final op."""
     if operation.final_op == "Id":
         return value
@@ -269,5 +269,5 @@ def _reduced(operation: Operation, values: Sequence[object]) -> Any:
     return finished(operation, result if len(values) > 1 else _copy(result), len(values))
 
 
-def _copy(value: object) -> Any:
+def _copy(value: object) -> object:
     return value.copy() if isinstance(value, np.ndarray) else value

@@ -82,11 +82,11 @@ class LoopHolds:
 
 
 @types.coroutine
-def watched(coroutine: Coroutine[Any, Any, Any], node: Node, holds: LoopHolds) -> Generator[Any, Any, Any]:
+def watched(coroutine: Coroutine[Any, Any, object], node: Node, holds: LoopHolds) -> Generator[object, Any, object]:
     """What *coroutine* returns, awaited in the way of ``await``; each stretch for which it holds the loop is timed."""
     now_ns = holds.clock.now_ns
     error: BaseException | None = None
-    value: Any = None
+    value: object = None
     while True:
         start = now_ns()
         try:

@@ -64,7 +64,7 @@ class RecordedCall:
     outputs: Sequence[Any] = ()
     error: BaseException | None = None
     inputs: str = ""
-    given: Sequence[Any] | None = None
+    given: Sequence[object] | None = None
 
     def add_digest(self) -> None:
         """Make the digest of what it was given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from asyncexec.executor.diagnostics.output_sizes import Sizes
 from asyncexec.framework.kernel import KernelKind
@@ -36,7 +36,7 @@ class StepObserver(Protocol):
     def record_constants(self, nodes: Collection[Node]) -> None:
         """The values of *nodes* were there from the start."""
 
-    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[Any]) -> None:
+    def note_launch(self, item: Executed, where: Sequence[str], inputs: Sequence[object]) -> None:
         """*item* is going to be called with *inputs* in the iterations *where*: as a task, or on a worker thread."""
 
     def record(
@@ -47,7 +47,7 @@ class StepObserver(Protocol):
         end_ns: int,
         thread_id: int = 0,
         error: BaseException | None = None,
-        outputs: Any = NOT_KNOWN,
+        outputs: object = NOT_KNOWN,
         sizes: Sizes = (),
         where: Sequence[str] = (),
     ) -> None:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -55,16 +55,16 @@ class Cascade(ABC):
 
     __slots__ = ("_fetches", "_queues_all", "work")
 
-    work: list[tuple[Any, Sequence[Route], IterationState]]  # of the cascade under way
+    work: list[tuple[object, Sequence[Route], IterationState]]  # of the cascade under way
     _queues_all: bool
     _fetches: tuple[IterationState, int]  # the iteration that has the slots of the fetches, and the first of them
 
     @abstractmethod
-    def _enter(self, item: NodeItem, value: Any, iteration: IterationState, ready: TaggedQueue) -> None:
+    def _enter(self, item: NodeItem, value: object, iteration: IterationState, ready: TaggedQueue) -> None:
         """Let *value*, which may be DEAD, into a child frame of *iteration*."""
 
     @abstractmethod
-    def _next_iteration(self, item: NodeItem, value: Any, frame: FrameState, ready: TaggedQueue) -> None:
+    def _next_iteration(self, item: NodeItem, value: object, frame: FrameState, ready: TaggedQueue) -> None:
         """Take *value*, which is for an iteration that has not begun."""
 
     def _cascade(self, ready: TaggedQueue) -> None:  # noqa: C901
@@ -135,7 +135,7 @@ class Cascade(ABC):
                     self.fetch(slot, value)
 
     def _bring(
-        self, kind: int, slot: int, item: NodeItem, value: Any, target: IterationState, ready: TaggedQueue
+        self, kind: int, slot: int, item: NodeItem, value: object, target: IterationState, ready: TaggedQueue
     ) -> None:
         """Deliver a value to a node that has its turn in the ready queue, although it needs no kernel."""
         if kind == FETCH:
@@ -201,7 +201,7 @@ class Cascade(ABC):
         if len(routes) > 2:
             work.append((None, routes[2], target))
 
-    def _switch_by(self, pred: Any, item: NodeItem, target: IterationState) -> None:
+    def _switch_by(self, pred: object, item: NodeItem, target: IterationState) -> None:
         """What *pred* says that is no numpy bool; an error names the Switch, not the node that the cascade is from."""
         try:
             outputs = switch(target.inputs[item.input_start], pred)
@@ -211,13 +211,13 @@ class Cascade(ABC):
             raise located from None
         self.work.extend([(value, routes, target) for value, routes in zip(outputs, item.routes, strict=False)])
 
-    def _to_merge(self, item: NodeItem, value: Any, index: int, target: IterationState, ready: TaggedQueue) -> None:
+    def _to_merge(self, item: NodeItem, value: object, index: int, target: IterationState, ready: TaggedQueue) -> None:
         """A live input has come to a Merge; the first that does, passes."""
         if target.pending[item.pending_id] & 1:
             target.inputs[item.input_start] = (value, np.int32(index))
             self._count_down(item, target, ready)
 
-    def _activate(self, item: NodeItem, outputs: Any, iteration: IterationState, ready: TaggedQueue) -> None:
+    def _activate(self, item: NodeItem, outputs: object, iteration: IterationState, ready: TaggedQueue) -> None:
         """Send what *item* gave on its way, into another iteration or frame if that is what the node does."""
         role = item.role
         if not role:
@@ -234,7 +234,7 @@ class Cascade(ABC):
         else:
             self._enter(item, outputs, iteration, ready)
 
-    def _hand_on(self, item: NodeItem, outputs: Any, target: IterationState) -> None:
+    def _hand_on(self, item: NodeItem, outputs: object, target: IterationState) -> None:
         routes = item.routes
         if not item.returns_tuple:
             self.work.append((outputs, routes[0], target))
@@ -246,7 +246,7 @@ class Cascade(ABC):
         if len(routes) > count:
             self.work.append((None, routes[count], target))
 
-    def fetch(self, slot: int, value: Any) -> None:
+    def fetch(self, slot: int, value: object) -> None:
         """A value has come to a fetch; from inside a loop more than one may."""
         iteration, first = self._fetches
         inputs = iteration.inputs

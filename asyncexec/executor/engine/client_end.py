@@ -63,7 +63,7 @@ class ClientEnd:
         self._sent_again = sent_again
         self._rendezvous = rendezvous
         self._scope: StepScope | None = scope
-        self._values: list[Any] = [NOTHING] * len(keys.fetches)
+        self._values: list[object] = [NOTHING] * len(keys.fetches)
         self._waiters: dict[int, RendezvousWaiter] = {}  # of fetches, by position
         for index, value in enumerate(feeds or ()):
             self.send_feed(index, value)

@@ -191,7 +191,7 @@ class ExecutorState(TransferScope):
             self._note_ended(item, now, entry[1], error=raised)
             self._fail(entry, item, raised)
 
-    def _run_sized(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int, now: int) -> None:
+    def _run_sized(self, entry: TaggedNode, item: NodeItem, inputs: list[object], size: int, now: int) -> None:
         """Call the kernel of *item* inline, if it is known to be quick on *size* bytes of inputs, else on a worker."""
         if size >= 0 and self._stats.is_quick(item.id, size):
             self._run_inline(entry, item, inputs, size)
@@ -201,7 +201,7 @@ class ExecutorState(TransferScope):
             done = partial(self._on_worker_done, entry, calls, now)
             self._jobs[entry] = self._pool.submit_calls(calls, done)
 
-    def _calls(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int) -> list[NodeCall]:
+    def _calls(self, entry: TaggedNode, item: NodeItem, inputs: list[object], size: int) -> list[NodeCall]:
         """The call of *item*, and those that go along on its thread."""
         observer = self._observer
         if observer is not None and observer.wants_outputs:
@@ -209,7 +209,7 @@ class ExecutorState(TransferScope):
         state = self._propagator, self._places
         return self._chains.calls(entry, item, inputs, size, *state, is_observed=observer is not None)
 
-    def _run_inline(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], size: int = -1) -> None:
+    def _run_inline(self, entry: TaggedNode, item: NodeItem, inputs: list[object], size: int = -1) -> None:
         """Call the kernel of *item*, and take what that costs into account; *size* is that of a SIZED one's inputs."""
         now_ns = self.holds.clock.now_ns
         start = now_ns()
@@ -231,7 +231,7 @@ class ExecutorState(TransferScope):
         self._note_large(outputs)
         return self._places
 
-    def _received(self, recv: NodeItem, scheduled: int, value: object) -> Any:
+    def _received(self, recv: NodeItem, scheduled: int, value: object) -> object:
         self._note_large(value)
         return super()._received(recv, scheduled, value)
 
@@ -240,7 +240,7 @@ class ExecutorState(TransferScope):
         if is_large and self._places is self._stats.places:
             self.be_careful()
 
-    def _start_awaiting(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], now: int) -> None:
+    def _start_awaiting(self, entry: TaggedNode, item: NodeItem, inputs: list[object], now: int) -> None:
         """Call the kernel of an async node, in a task of the group that *entry* belongs to."""
         call = item.kernel(*inputs)
         if item.is_undoable:
@@ -251,7 +251,7 @@ class ExecutorState(TransferScope):
         self,
         entry: TaggedNode,
         item: NodeItem,
-        call: Coroutine[Any, Any, Any] | Change,
+        call: Coroutine[Any, Any, object] | Change,
         now: int,
         context: Context | None,
     ) -> None:
@@ -273,7 +273,7 @@ class ExecutorState(TransferScope):
         self,
         entry: TaggedNode,
         item: NodeItem,
-        coroutine: Coroutine[Any, Any, Any] | Change,
+        coroutine: Coroutine[Any, Any, object] | Change,
         start: int,
         tasks: TaskGroup,
     ) -> None:

@@ -118,11 +118,11 @@ class FrameState:
         self.parent_iteration: IterationState | None = parent_iteration
         self.num_pending_inputs: int = info.input_count
         self.iteration_count: int = 0
-        self.initial_inputs: list[Any] = info.initial_inputs
+        self.initial_inputs: list[object] = info.initial_inputs
         self.initial_pending: list[int] = info.initial_pending
         self.iterations: dict[int, IterationState] = {}
-        self.next_iter_roots: list[tuple[NodeItem, Any]] = []
-        self.invariants: list[tuple[Any, Sequence[Route]]] = []
+        self.next_iter_roots: list[tuple[NodeItem, object]] = []
+        self.invariants: list[tuple[object, Sequence[Route]]] = []
         self.dead_exits: list[NodeItem] = []
         self.has_lost: bool = False
         self.tasks: TaskGroup | None = None
@@ -164,7 +164,7 @@ class FrameState:
     def settle_invariants(self) -> None:
         """From here on, begin iterations with loop invariants in the slots of those nodes that wait for more."""
         inputs, pending = self.initial_inputs.copy(), self.initial_pending.copy()
-        invariants: list[tuple[Any, Sequence[Route]]] = []
+        invariants: list[tuple[object, Sequence[Route]]] = []
         for value, routes in self.invariants:
             left: list[Route] = []
             for kind, slot, item in routes:

@@ -31,7 +31,7 @@ class Grace(NamedTuple):
     cancel_s: float | None = 0.025
 
 
-_of_tasks: Final[WeakKeyDictionary[asyncio.Task[Any], GracePeriod]] = WeakKeyDictionary()
+_of_tasks: Final[WeakKeyDictionary[asyncio.Task[object], GracePeriod]] = WeakKeyDictionary()
 
 
 class GracePeriod:

@@ -89,13 +89,13 @@ class JournaledState(PartOfStep):
         """*places*, but nodes that run once are tasks."""
         return [ASYNC if number in self._journaled else place for number, place in enumerate(places)]
 
-    def _start_awaiting(self, entry: TaggedNode, item: NodeItem, inputs: list[Any], now: int) -> None:
+    def _start_awaiting(self, entry: TaggedNode, item: NodeItem, inputs: list[object], now: int) -> None:
         twin = copy.copy(item)  # whose outputs are finished
         twin.finish, twin.is_undoable = None, False
         context = copy_context() if self.context is None else self.context.copy()
         self._start_task(entry, twin, self._run_once(entry, item, inputs), now, context)
 
-    async def _run_once(self, entry: TaggedNode, item: NodeItem, inputs: list[Any]) -> Any:
+    async def _run_once(self, entry: TaggedNode, item: NodeItem, inputs: list[Any]) -> object:
         step = self._step
         frames = _frames_of(entry[1])
         loops = step.located(frames)
@@ -127,7 +127,7 @@ class JournaledState(PartOfStep):
             self._step.asked += scope.asked
             raise Parked from None
 
-    async def _called(self, item: NodeItem, inputs: list[Any]) -> Any:
+    async def _called(self, item: NodeItem, inputs: list[object]) -> Any:
         """The outputs of a kernel that is a plain function."""
         place = self._stats.places[item.id]
         if place not in (INLINE, CAREFUL):
@@ -147,7 +147,9 @@ class JournaledState(PartOfStep):
             self._stats.update_inline(item.id, elapsed, inputs, outputs)
         return outputs
 
-    async def _boundary(self, frames: Sequence[tuple[str, int]], inputs: list[Any], every: int) -> tuple[Any, ...]:
+    async def _boundary(
+        self, frames: Sequence[tuple[str, int]], inputs: list[object], every: int
+    ) -> tuple[object, ...]:
         """The variables of a loop at the beginning of an iteration; where it goes on, those that were stored."""
         if not frames:
             return tuple(inputs)
@@ -167,7 +169,7 @@ class JournaledState(PartOfStep):
             super()._fail(entry, item, raised)
 
 
-async def _awaited(item: NodeItem, inputs: list[Any]) -> Any:
+async def _awaited(item: NodeItem, inputs: list[object]) -> Any:
     """The outputs of an async kernel.  A change in a queue is not undone: the journal has it."""
     outputs = await item.kernel(*inputs)
     return outputs if item.finish is None else item.finish(outputs)

@@ -15,7 +15,7 @@ def checked_outputs(item: NodeItem, outputs: object) -> Sequence[Any]:
     return checked_results(item.node, item.num_outputs, outputs)
 
 
-def checked_results(node: Node, wanted: int, outputs: object) -> Sequence[Any]:
+def checked_results(node: Node, wanted: int, outputs: object) -> Sequence[object]:
     """*outputs* of *node*'s kernel, if they are so many (None will do for none); InternalError otherwise."""
     if outputs is None and not wanted:
         return ()

@@ -16,10 +16,10 @@ TaggedQueue: TypeAlias = ReadyQueue[TaggedNode]
 class Propagator(Protocol):
     """Decides what runs next.  Never awaits, never calls a kernel, never reads a clock."""
 
-    def activate_roots(self, feeds: Sequence[Any] | None, ready: TaggedQueue) -> None:
+    def activate_roots(self, feeds: Sequence[object] | None, ready: TaggedQueue) -> None:
         """Add to *ready* what can run at once, with the values of *feeds* delivered; None if they come later."""
 
-    def deliver_feed(self, index: int, value: Any, ready: TaggedQueue) -> None:
+    def deliver_feed(self, index: int, value: object, ready: TaggedQueue) -> None:
         """Deliver the value of one feed, which was not there when the step began."""
 
     def take_inputs(self, tagged: TaggedNode, /) -> list[Any]:
@@ -30,14 +30,14 @@ class Propagator(Protocol):
         """Whether *item* waits for just *num_awaited* inputs where *tagged* is."""
         ...
 
-    def take_ahead(self, tagged: TaggedNode, item: NodeItem, /) -> list[Any]:
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem, /) -> list[object]:
         """What has come for *item* where *tagged* is, which has not become ready."""
         ...
 
-    def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[Any], /) -> None:
+    def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[object], /) -> None:
         """Put *inputs*, which were taken ahead for *item*, where they were; NOTHING stands for what has not come."""
 
-    def propagate_outputs(self, tagged: TaggedNode, outputs: Any, ready: TaggedQueue, /) -> None:
+    def propagate_outputs(self, tagged: TaggedNode, outputs: object, ready: TaggedQueue, /) -> None:
         """Deliver what the kernel of a live node gave along its routes; add to *ready* what can run now."""
 
     def propagate_sent(self, tagged: TaggedNode, ready: TaggedQueue, /) -> None:

@@ -84,7 +84,7 @@ class PropagatorState(Cascade):
     def waits_for(self, tagged: TaggedNode, item: NodeItem, num_awaited: int) -> bool:
         return tagged[1].pending[item.pending_id] == num_awaited
 
-    def take_ahead(self, tagged: TaggedNode, item: NodeItem) -> list[Any]:
+    def take_ahead(self, tagged: TaggedNode, item: NodeItem) -> list[object]:
         return take_inputs(tagged[1].inputs, item)
 
     def give_back(self, tagged: TaggedNode, item: NodeItem, inputs: Sequence[object]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from asyncexec.compilation.graph_view import NOTHING, NodeItem
 
 
-def take_inputs(slots: list[Any], item: NodeItem) -> list[Any]:
+def take_inputs(slots: list[object], item: NodeItem) -> list[Any]:
     """The values in the slots of *item*, which are empty afterwards: who takes a tensor is the last to hold it."""
     start, count = item.input_start, item.num_inputs
     if count == 1:

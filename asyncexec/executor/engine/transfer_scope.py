@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncexec.compilation.bind_kernel import Transfer
 from asyncexec.compilation.graph_view import NodeItem
@@ -46,7 +46,7 @@ class TransferScope(StepScope):
         """End the step with what *item* has raised."""
 
     @abstractmethod
-    def _finish(self, entry: TaggedNode, item: NodeItem, outputs: Any, error: BaseException | None) -> None:
+    def _finish(self, entry: TaggedNode, item: NodeItem, outputs: object, error: BaseException | None) -> None:
         """Take what a node that ran elsewhere gave."""
 
     def _note_ended(
@@ -115,7 +115,7 @@ class TransferScope(StepScope):
         self, entry: TaggedNode, item: NodeItem, scheduled: int, error: OpError | None, found: Received | None
     ) -> None:
         del self._recvs[entry]
-        outputs: Any = None
+        outputs: object = None
         if found is not None:
             value, is_dead, _ = found
             try:
@@ -124,7 +124,7 @@ class TransferScope(StepScope):
                 error = wrong
         self._finish(entry, item, outputs, error)
 
-    def _received(self, recv: NodeItem, scheduled: int, value: object) -> Any:
+    def _received(self, recv: NodeItem, scheduled: int, value: object) -> object:
         """*value*, checked and recorded where that is wanted."""
         if value is not DEAD:
             if recv.finish is not None:

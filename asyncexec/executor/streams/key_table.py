@@ -107,7 +107,7 @@ class KeyTable:
     def __init__(self, slot: KeyedSlot, now_s: Callable[[], float]) -> None:
         self.slot = slot
         self._now_s = now_s
-        self._shards: list[dict[Any, _Entry]] = [{} for _ in range(_NUM_SHARDS)]
+        self._shards: list[dict[object, _Entry]] = [{} for _ in range(_NUM_SHARDS)]
         self._count = 0
         self._time = -math.inf  # of items: the largest so far
         self._waiting: deque[Visit | _Snapshot] = deque()
@@ -213,7 +213,7 @@ class KeyTable:
         if slot.expiry is not None:
             self._remove_forgotten(now)
 
-    def shard(self, number: int) -> dict[Any, _Entry | None]:
+    def shard(self, number: int) -> dict[object, _Entry | None]:
         """Some of the keys."""
         return self._shards[number]  # type: ignore[return-value]
 
@@ -283,12 +283,12 @@ class _Snapshot(HeldContent):
         self.time = -math.inf
         self._table = table
         self._next = 0  # the shard that is read next
-        self._kept: dict[int, dict[Any, _Entry | None]] = {}  # by shard: what has been replaced since
-        self._keys: list[Any] = []
-        self._states: list[Any] = []
+        self._kept: dict[int, dict[object, _Entry | None]] = {}  # by shard: what has been replaced since
+        self._keys: list[object] = []
+        self._states: list[object] = []
         self._touched = array("d")
 
-    def keep(self, number: int, key: Any, entry: _Entry | None) -> None:
+    def keep(self, number: int, key: object, entry: _Entry | None) -> None:
         """Keep the *entry* of *key*, which is about to be replaced; None where there is none."""
         if number >= self._next:
             self._kept.setdefault(number, {}).setdefault(key, entry)
@@ -316,7 +316,7 @@ class _Snapshot(HeldContent):
                 self._touched.append(entry.touched - begin)
 
 
-def _as_array(keys: list[Any]) -> Any:
+def _as_array(keys: list[object]) -> object:
     """*keys* packed, as an array where all are integers of 64 bits: it takes less time than JSON."""
     if all(type(key) is int for key in keys):
         with suppress(OverflowError):

@@ -7,7 +7,6 @@ may begin again.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
 
 from asyncexec.executor.streams.spread import Spread
 from asyncexec.executor.streams.stream_driver import StreamDriver
@@ -61,7 +60,7 @@ class SpreadDriver(StreamDriver):
         await joining
         self._schedule()
 
-    def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[Any], worker: str) -> None:
+    def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[object], worker: str) -> None:
         assert plan.spread is not None
         errand = item.errand = Errand(values, worker)
         plan.spread.begin(worker, 0)

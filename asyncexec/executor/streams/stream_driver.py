@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from contextvars import Context
-from typing import Any
 
 from asyncexec.compilation.graph_view import NOTHING
 from asyncexec.executor.engine.executor_barrier import PartitionedExecutor
@@ -55,7 +54,7 @@ class StreamDriver(ABC):
         self._place_task: asyncio.Task[None] | None = None  # who waits for one
         self.window: StreamWindow[StreamItem] = StreamWindow(options.window, is_ordered=options.ordered)
         self._plan: StreamPlan | None = None
-        self._letters: deque[Any] = deque()  # what is told of each in the inbox if it fails, where that is asked for
+        self._letters: deque[object] = deque()  # what is told of each in the inbox if it fails, where that is asked for
         self._active: deque[StreamItem] = deque()  # that have something to do
         self._endings: set[asyncio.Task[None]] = set()
         self._ending_steps: set[StepScope] = set()  # that some of these wait for
@@ -64,7 +63,7 @@ class StreamDriver(ABC):
         self._num_measured = 0  # items that the general executor has run, since the tier was told
         self.cuts: StreamCuts | None = None
         self._free_until = sys.maxsize  # items before this number begin without asking the cuts
-        self._notes: deque[Any] = deque()  # the positions of sources behind what is in the inbox
+        self._notes: deque[object] = deque()  # the positions of sources behind what is in the inbox
         self.span: Span | None = None
         self._schedule_drive = self._schedule  # one for all items
         self._drive_is_due = False
@@ -90,7 +89,7 @@ class StreamDriver(ABC):
         """Whether an item could begin now, but for the place that it takes."""
 
     @abstractmethod
-    def _take_note(self, position: Any) -> None:
+    def _take_note(self, position: object) -> None:
         """Take note of the *position* behind the item that begins."""
 
     @abstractmethod
@@ -102,7 +101,7 @@ class StreamDriver(ABC):
         """Begin an item on the worker that *spread* chooses; the time that it is then, None where none may begin."""
 
     @abstractmethod
-    def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[Any], worker: str) -> None:
+    def _start_on_worker(self, item: StreamItem, plan: StreamPlan, values: list[object], worker: str) -> None:
         """Begin the step of *item* on *worker*."""
 
     @abstractmethod
@@ -216,7 +215,7 @@ class StreamDriver(ABC):
             item.has_place = False
             self._places.release()
 
-    def _begin(self, values: list[Any] | BaseException, end: int, worker: str | None = None) -> int:
+    def _begin(self, values: list[object] | BaseException, end: int, worker: str | None = None) -> int:
         plan, spare = self._plan, self._spare
         assert plan is not None  # who sends opens it
         item = spare.pop() if spare else StreamItem(self._active, self._schedule_drive)
@@ -251,7 +250,7 @@ class StreamDriver(ABC):
         item.began_ns = now = self._now_ns()
         return self._advance(item, now, end)
 
-    def _start(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
+    def _start(self, item: StreamItem, plan: StreamPlan, values: list[object]) -> None:
         """Begin the step of *item*: that of an item which is done, where there is one.
 
         Where it awaits states, *values* are what is there of its feeds; they are delivered to it.
@@ -283,7 +282,7 @@ class StreamDriver(ABC):
         assert self._plan is not None
         return isinstance(compiled, RegionPlan) or not (self._options.yields_errors or self._plan.has_keys)
 
-    def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[Any]) -> None:
+    def _start_with_states(self, item: StreamItem, plan: StreamPlan, values: list[object]) -> None:
         """Start with what of the states is there; the rest is delivered when it comes."""
         item.keeps_failures = self._options.yields_errors
         item.read, item.written = cells_around(item, plan.states, self.window.cells)

@@ -30,8 +30,8 @@ from asyncexec.framework.spans import running
 class _Held(NamedTuple):
     """What gives the items that a source holds, and what prepares each for being sent."""
 
-    left_over: Callable[[], list[Any]]
-    prepare: Callable[[Any], Awaitable[Any]]
+    left_over: Callable[[], list[object]]
+    prepare: Callable[[Any], Awaitable[object]]
     position: Callable[[], Any]  # behind them
 
 
@@ -53,9 +53,9 @@ class StreamIntake(SpreadDriver):
         super().__init__(options, places, context)
         self._open_plan = open_plan
         self._is_opening = False
-        self._source: Iterator[Any] | None = None
+        self._source: Iterator[object] | None = None
         self._is_large: Callable[[Any], bool] | None = None
-        self._found_large: asyncio.Future[Any] | None = None  # the next such item
+        self._found_large: asyncio.Future[object] | None = None  # the next such item
         self._source_task: SourceTask | None = None
         self._source_name = ""
         self._is_kept_open = False
@@ -69,7 +69,7 @@ class StreamIntake(SpreadDriver):
         self._thread_id = get_ident()  # where the loop has been seen to run
 
     @abstractmethod
-    def note(self, position: Any) -> None:
+    def note(self, position: object) -> None:
         """Take note of the *position* of the sources behind the next item that is sent."""
 
     @abstractmethod
@@ -125,11 +125,11 @@ class StreamIntake(SpreadDriver):
         self._let_in()
         self._schedule()
 
-    def _taken(self, feeds: object) -> list[Any] | BaseException:
+    def _taken(self, feeds: object) -> list[object] | BaseException:
         """The values of *feeds*, which their giver may change from now on; or what is wrong with them."""
         plan = self._plan
         assert plan is not None  # who sends opens it
-        values: list[Any] | BaseException
+        values: list[object] | BaseException
         try:
             values = plan.convert(feeds)
         except BaseException as error:  # of what was sent: a KeyboardInterrupt, say
@@ -152,7 +152,10 @@ class StreamIntake(SpreadDriver):
             self.close(*closing, has_waited=True)
 
     def hold(
-        self, left_over: Callable[[], list[Any]], prepare: Callable[[Any], Awaitable[Any]], position: Callable[[], Any]
+        self,
+        left_over: Callable[[], list[object]],
+        prepare: Callable[[Any], Awaitable[object]],
+        position: Callable[[], object],
     ) -> None:
         """Let a close send what *left_over* gives: what has been drawn from a source that has not given it.
 
@@ -170,7 +173,7 @@ class StreamIntake(SpreadDriver):
             self._keep(self._loop.create_task(sending, context=self._context.copy()))
         return bool(left_over)
 
-    async def _send_and_close(self, items: list[Any], held: _Held, error: BaseException | None) -> None:
+    async def _send_and_close(self, items: list[object], held: _Held, error: BaseException | None) -> None:
         """Send *items*, without waiting for room: nobody may take results any more."""
         try:
             for left, feeds in enumerate(items, 1 - len(items)):
@@ -209,7 +212,7 @@ class StreamIntake(SpreadDriver):
         self._source = source
         self._schedule()
 
-    async def draw_until(self, is_large: Callable[[Any], bool], source: Iterator[object]) -> Any:
+    async def draw_until(self, is_large: Callable[[Any], bool], source: Iterator[object]) -> object:
         """``draw_from``, until an item is drawn of which *is_large* is true: that is what this gives, and not sent."""
         self._is_large = is_large
         self._found_large = self._loop.create_future()

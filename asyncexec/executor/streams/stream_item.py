@@ -83,7 +83,7 @@ class Errand:
 
     __slots__ = ("losses", "values", "worker")
 
-    def __init__(self, values: list[Any], worker: str) -> None:
+    def __init__(self, values: list[object], worker: str) -> None:
         self.values = values
         self.worker = worker
         self.losses: list[str] = []
@@ -156,7 +156,7 @@ class StreamItem(FailureKeeper):
         self.lost: LostFetches | None = None
         self.is_done: bool = False
         self.span: Running | None = None
-        self.letter: Any = None
+        self.letter: object = None
         self.errand: Errand | None = None
         self.visits: Sequence[Any] = ()
         self.value: Any = None

@@ -26,7 +26,7 @@ DeadLetters: TypeAlias = Callable[[OpError, Any], Awaitable[object] | None]
 class ItemRecords(Protocol):
     """What records the items of a stream that fail."""
 
-    def begin(self, number: int, values: Sequence[Any], /) -> None:
+    def begin(self, number: int, values: Sequence[object], /) -> None:
         """Item *number* begins, and feeds *values*, besides those of states."""
         ...
 
@@ -38,7 +38,9 @@ class ItemRecords(Protocol):
         """Item *number* has ended well."""
         ...
 
-    def end(self, number: int, states: Mapping[int, Any], error: BaseException, /) -> Coroutine[Any, Any, None] | None:
+    def end(
+        self, number: int, states: Mapping[int, object], error: BaseException, /
+    ) -> Coroutine[Any, Any, None] | None:
         """What writes the record of item *number*, which has failed with *error*; *states* are fed, by position."""
         ...
 
@@ -66,7 +68,7 @@ class StreamPlan:
 
     executor: GeneralExecutor | PartitionedExecutor
     tier: Tier
-    convert: Callable[[Any], list[Any]]
+    convert: Callable[[Any], list[object]]
     result: Callable[[list[Any]], Any]
     explained: Callable[[OpError], OpError]
     holds: LoopHolds
@@ -76,7 +78,7 @@ class StreamPlan:
     collector: StepStatsCollector | None = None
     spread: Spread | None = None
     replicas: Mapping[str, GeneralExecutor | PartitionedExecutor] = field(default_factory=dict)
-    letter: Callable[[Any, Any], Any] = lambda sent, _: sent
+    letter: Callable[[Any, Any], object] = lambda sent, _: sent
     has_keys: bool = False
     records: ItemRecords | None = None
 

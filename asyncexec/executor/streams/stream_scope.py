@@ -85,7 +85,7 @@ class StreamScope(CutStream):
         if task is not None:
             task.cancel()
 
-    def has_task(self, task: asyncio.Task[Any] | None) -> bool:
+    def has_task(self, task: asyncio.Task[object] | None) -> bool:
         """Whether *task* is what the stream draws from its sources in."""
         return task in self._endings
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.executor.types.executor_params import ExecutorParams
 from asyncexec.executor.types.op_kernel import OpKernel
@@ -70,8 +70,8 @@ class _Step:
         self._args = args
         self._missing = {node: len(sources) for node, sources in edges.sources.items()}
         self._uses = {node: len(consumers) for node, consumers in edges.consumers.items()}
-        self._results: dict[Node, Any] = {}
-        self._received: dict[Node, asyncio.Task[Any]] = {}
+        self._results: dict[Node, object] = {}
+        self._received: dict[Node, asyncio.Task[object]] = {}
 
     async def run(self) -> None:
         queue = deque(node for node in self._kernels if not self._missing[node])
@@ -110,7 +110,7 @@ class _Step:
         await asyncio.wait([self._received[node] for node in queue], return_when=asyncio.FIRST_COMPLETED)
         return await self._next(queue)
 
-    async def _outputs(self, node: Node) -> Any:
+    async def _outputs(self, node: Node) -> object:
         task = self._received.pop(node, None)
         if task is not None:
             return await task

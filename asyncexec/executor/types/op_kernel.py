@@ -77,7 +77,7 @@ class OpKernel:
         self._pool = pool
         self._pace = pace
 
-    async def __call__(self, args: ExecutorArgs, results: Results) -> Any:
+    async def __call__(self, args: ExecutorArgs, results: Results) -> object:
         """The outputs of the node in the step of *args*, after those in *results*, which it needs.
 
         Raises:
@@ -98,7 +98,7 @@ class OpKernel:
         finally:
             current_step.reset(token)
 
-    def _inputs(self, results: Results) -> Sequence[Any] | None:
+    def _inputs(self, results: Results) -> Sequence[object] | None:
         """The values of the inputs; None where the node is dead."""
         node = self.node
         found = [results[tensor.op] for tensor in node.inputs]
@@ -114,7 +114,7 @@ class OpKernel:
         is_dead = any(value is DEAD for value in values) or any(results[each] is DEAD for each in node.control_inputs)
         return None if is_dead else values
 
-    async def _run(self, args: ExecutorArgs, inputs: Sequence[object] | None) -> Any:
+    async def _run(self, args: ExecutorArgs, inputs: Sequence[object] | None) -> object:
         now_ns = self._pace.holds.clock.now_ns
         start = now_ns()
         if self._bound.transfer is not None:
@@ -127,7 +127,7 @@ class OpKernel:
             args.stats_collector.record(self, start, start, now_ns(), outputs=result)
         return result
 
-    async def _compute(self, args: ExecutorArgs, inputs: Sequence[object]) -> Sequence[Any]:
+    async def _compute(self, args: ExecutorArgs, inputs: Sequence[object]) -> Sequence[object]:
         node, bound = self.node, self._bound
         pool = args.runner or self._pool
         if bound.kind is KernelKind.ASYNC:
@@ -153,7 +153,7 @@ class OpKernel:
             return self._bound.is_expensive
         return num_bytes(inputs) > (SMALL_SIZE if self._bound.kind is KernelKind.EXPENSIVE else LARGE_SIZE)
 
-    async def _transfer(self, args: ExecutorArgs, transfer: Transfer, inputs: Sequence[Any] | None) -> Any:
+    async def _transfer(self, args: ExecutorArgs, transfer: Transfer, inputs: Sequence[Any] | None) -> object:
         """Send, or receive: the one kind of node that runs when it is dead."""
         if transfer.is_send:
             value = None

@@ -58,12 +58,12 @@ class Call(CancellableCall):
     __slots__ = ("args", "context", "function", "is_cheap", "name")
 
     def __init__(
-        self, function: Callable[..., Any], args: Sequence[object] = (), name: str = "", *, is_cheap: bool = False
+        self, function: Callable[..., object], args: Sequence[object] = (), name: str = "", *, is_cheap: bool = False
     ) -> None:
         super().__init__(call_around.get())
         self.context: contextvars.Context = contextvars.copy_context()
         self.function: Callable[..., Any] = function
-        self.args: Sequence[Any] = args
+        self.args: Sequence[object] = args
         self.name: str = name
         self.is_cheap: bool = is_cheap
 
@@ -72,7 +72,7 @@ class Call(CancellableCall):
         self.args = (result,)
         return True
 
-    def take(self) -> tuple[contextvars.Context, Callable[..., Any], Sequence[Any]]:
+    def take(self) -> tuple[contextvars.Context, Callable[..., Any], Sequence[object]]:
         """The context, the function and its arguments; the call, which is about to be made, lets go of them."""
         self.context.run(call_around.set, self)
         taken = self.context, self.function, self.args

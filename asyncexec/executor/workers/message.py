@@ -116,7 +116,7 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _copied(place: memoryview) -> Any:
+def _copied(place: memoryview) -> object:
     """An array of its own; numpy lets go of the GIL while it copies."""
     return np.array(np.frombuffer(place, np.uint8))
 

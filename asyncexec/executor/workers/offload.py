@@ -127,7 +127,7 @@ class WorkerPool:
         return [job.name for share in self._shares for job in share.threads.jobs_at_work()]
 
     def submit(
-        self, function: Callable[..., Any], args: Sequence[object], done: Callable[[Outcome], None], name: str = ""
+        self, function: Callable[..., object], args: Sequence[object], done: Callable[[Outcome], None], name: str = ""
     ) -> Job:
         """Call ``function(*args)`` on a thread, for the node *name*; ``done(outcome)`` is called in the loop."""
         return self.submit_calls([Call(function, args, name)], lambda outcomes: done(outcomes[0]))

@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -89,7 +89,7 @@ def _packed(values: object, segment_name: str) -> Message:
 
 
 @functools.cache
-def _resolved(function: FunctionReference) -> Callable[..., Any]:
+def _resolved(function: FunctionReference) -> Callable[..., object]:
     return function.resolve()
 
 

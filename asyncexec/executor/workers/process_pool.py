@@ -76,7 +76,7 @@ class ProcessPool:
 
     def _make(
         self, lease: _Lease, function: FunctionReference, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> Any:
+    ) -> object:
         process = self._take()
         lease.begin(process)
         try:

@@ -30,7 +30,7 @@ class WorkerCalls:
     @tells(lambda variables: told_of(variables["job"]))
     async def call(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         args: Sequence[object] = (),
         name: str = "",
         *,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import chain, islice, pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from asyncexec.compilation.graph_view import DELIVERED, NodeItem
 from asyncexec.compilation.shared_inputs import is_user_function
@@ -74,7 +74,7 @@ class NodeCall(Call):
     def __init__(
         self,
         item: NodeItem,
-        inputs: list[Any],
+        inputs: list[object],
         size: int = -1,
         maker: NodeItem | None = None,
         *,
@@ -132,7 +132,7 @@ class WorkerChains:
         self,
         entry: TaggedNode,
         item: NodeItem,
-        inputs: list[Any],
+        inputs: list[object],
         size: int,
         propagator: Propagator,
         places: Sequence[int],
