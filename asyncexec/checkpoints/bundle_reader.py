@@ -111,7 +111,7 @@ class BundleReader:
         """The file of a shard."""
         return shard_path(self.prefix, shard_id, self.num_shards)
 
-    def _read_parts(self, name: str, entry: BundleEntry, part: TensorSlice | None) -> Any:
+    def _read_parts(self, name: str, entry: BundleEntry, part: TensorSlice | None) -> object:
         wanted = (part or TensorSlice((None,) * len(entry.shape))).bounds(entry.shape)
         found = [(each.bounds(entry.shape), slice_key(_key(name), each)) for each in entry.slices]
         overlaps = [(key, bounds, _overlap(bounds, wanted)) for bounds, key in found]

@@ -73,7 +73,7 @@ def _check(crc: int, expected: int) -> None:
         raise DataLossError(f"its checksum is {masked(crc):#010x}, and should be {expected:#010x}")
 
 
-def _read_strings(data: bytes, entry: BundleEntry) -> Any:
+def _read_strings(data: bytes, entry: BundleEntry) -> object:
     count = entry.num_elements
     if count + _CRC_BYTES > len(data):
         raise DataLossError(f"{len(data)} bytes cannot hold {count} strings")

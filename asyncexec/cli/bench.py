@@ -163,7 +163,7 @@ def chosen_signature(model: ax.Model, name: str | None) -> Any:
 
 
 @contextlib.contextmanager
-def _on_threads(count: int) -> Iterator[Callable[[Callable[[], Any]], Any]]:
+def _on_threads(count: int) -> Iterator[Callable[[Callable[[], Any]], object]]:
     """What turns a function that blocks into one to await, on *count* threads."""
     with ThreadPoolExecutor(count) as pool:
         yield lambda run: lambda: asyncio.get_running_loop().run_in_executor(pool, run)

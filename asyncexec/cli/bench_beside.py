@@ -76,7 +76,7 @@ def _saved_model(path: Path, signature: ModelSignature) -> Callable[[Mapping[str
             name: tf.constant(value, tf.as_dtype(signature.inputs[name].dtype.name)) for name, value in inputs.items()
         }
 
-        def run(model: Any = loaded) -> Any:  # whose variables live as long as it does
+        def run(model: object = loaded) -> Any:  # whose variables live as long as it does
             del model
             return {name: value.numpy() for name, value in call(**tensors).items()}
 

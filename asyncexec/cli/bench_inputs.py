@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -39,7 +39,7 @@ def parse_shapes(arguments: Sequence[str]) -> dict[str, list[int]]:
 
 def make_inputs(
     signature: ModelSignature, batch: int, feeds: Sequence[str], shapes: Mapping[str, Sequence[int]], values: Values
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The inputs of *signature*: those in *feeds* as they are; others made up, of *shapes*, or by the signature's.
 
     A first size that is not known is *batch*, each other one 1.
@@ -64,12 +64,12 @@ def make_inputs(
     }
 
 
-def _fed(argument: str, info: TensorInfo) -> Any:
+def _fed(argument: str, info: TensorInfo) -> object:
     (feed,) = parse_feeds([argument])
     return feed_value(feed, info.dtype)
 
 
-def _made(name: str, info: TensorInfo, batch: int, shape: Sequence[int] | None, values: Values) -> Any:
+def _made(name: str, info: TensorInfo, batch: int, shape: Sequence[int] | None, values: Values) -> object:
     import numpy as np
 
     if shape is None:

@@ -123,7 +123,7 @@ async def _lateness() -> AsyncIterator[list[int]]:
         await asyncio.wait([task])
 
 
-async def node_costs(run: Callable[[RunMetadata], Awaitable[Any]], steps: int) -> list[NodeCost]:
+async def node_costs(run: Callable[[RunMetadata], Awaitable[object]], steps: int) -> list[NodeCost]:
     """What each node took in *steps* steps that are traced, the longest first."""
     total_ns: dict[str, int] = {}
     calls: dict[str, int] = {}

@@ -63,7 +63,7 @@ def _in_file(file: Path) -> dict[str, Tasks]:
     example = '{"worker": ["host:port", "host:port"]}'
     hint = f"{example} in a file, or worker=host:port,host:port"
     try:
-        found: Any = json.loads(read_file(file, "the jobs of a cluster"))
+        found: object = json.loads(read_file(file, "the jobs of a cluster"))
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{file} is no JSON: {error}", hint=hint) from None
     if not isinstance(found, dict):

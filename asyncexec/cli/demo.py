@@ -88,8 +88,8 @@ def load_inputs(limit: int) -> Inputs:
 class Results:
     """What the run gave, and what was measured meanwhile."""
 
-    probabilities: Any = None
-    classes: Any = None
+    probabilities: object = None
+    classes: object = None
     wall_s: float = 0.0
     longest_pause_ms: float = 0.0
     latencies_s: list[float] = field(default_factory=list)  # one for each image fetched

@@ -42,7 +42,7 @@ def parse_feeds(arguments: Iterable[str]) -> list[FeedArgument]:
     return list(feeds.values())
 
 
-def feed_value(feed: FeedArgument, dtype: DType) -> Any:
+def feed_value(feed: FeedArgument, dtype: DType) -> object:
     """The value that *feed* tells, as a tensor of *dtype*.
 
     Raises:
@@ -80,7 +80,7 @@ def _load(reference: str) -> NDArray[Any]:
         return array
 
 
-def _as_tensor(value: object, dtype: DType, feed: FeedArgument) -> Any:
+def _as_tensor(value: object, dtype: DType, feed: FeedArgument) -> object:
     import numpy as np
 
     try:
@@ -95,7 +95,7 @@ def _as_tensor(value: object, dtype: DType, feed: FeedArgument) -> Any:
     return array[()] if array.ndim == 0 else array
 
 
-def _exactly(value: object, dtype: DType) -> Any:
+def _exactly(value: object, dtype: DType) -> object:
     """*value* as a tensor of *dtype*; what would not survive is refused (fractions as integers, numbers as bool)."""
     import numpy as np
 

@@ -79,7 +79,7 @@ def run(
             model = ax.load_model(graph_path)
             graph = model.graph
         tensors = [graph.tensor(item.tensor_name) for item in feed_arguments]
-        feeds: dict[Tensor | str, Any] = {
+        feeds: dict[Tensor | str, object] = {
             t: feed_value(item, t.dtype) for t, item in zip(tensors, feed_arguments, strict=True)
         }
         names = [tensor_name(graph, name) for name in fetch or ()]
@@ -104,7 +104,7 @@ def tensor_name(graph: Graph, name: str) -> str:
 def execute(
     model: ax.Model,
     fetches: Sequence[str],
-    feeds: Mapping[Tensor | str, Any],
+    feeds: Mapping[Tensor | str, object],
     targets: Sequence[str],
     config: ax.SessionConfig,
     metadata: ax.RunMetadata,
@@ -116,7 +116,7 @@ def execute(
     async def main() -> list[Any]:
         async with ax.Session(model.graph, config=config) as session:
             await model.initialize(session)
-            values: list[Any] = await session.run(
+            values: list[object] = await session.run(
                 list(fetches), feeds, targets=targets, options=ax.RunOptions(trace=is_traced), metadata=metadata
             )
             return values

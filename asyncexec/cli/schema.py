@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -15,7 +15,7 @@ from asyncexec.framework.schema import write_schemas
 PUBLIC_MODELS: Final = ("GraphDef", "SessionConfig", "RunOptions", "RunMetadata")
 
 
-def written_types() -> list[type[Any]]:
+def written_types() -> list[type[object]]:
     """What is read and written as JSON: the public models, and what ``inspect --json`` prints."""
     return [*(getattr(ax, name) for name in PUBLIC_MODELS), GraphSummary]
 

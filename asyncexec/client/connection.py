@@ -87,7 +87,7 @@ class Calls:
         is_closed: whether there are no more.
     """
 
-    def __init__(self, whose: str, loop: asyncio.AbstractEventLoop, channel: Any, metadata: Any) -> None:
+    def __init__(self, whose: str, loop: asyncio.AbstractEventLoop, channel: Any, metadata: object) -> None:
         self.whose: str = whose
         self.is_closed: bool = False
         self._loop = loop
@@ -134,7 +134,7 @@ class Calls:
 
         return call
 
-    async def ask(self, name: str, timeout_s: float | None, /, **fields: Any) -> Any:
+    async def ask(self, name: str, timeout_s: float | None, /, **fields: object) -> Any:
         """The answer, a message, to the call *name* with a message of *fields*; errors as of ``unary``."""
         self.check_open()
         data = message(f"{name}Request")(**fields).SerializeToString()

@@ -76,7 +76,7 @@ class RemoteFetches(NestMapper):
         """The nest of values that *data*, a ModelInferResponse, has; InternalError where it is none."""
         return await off_loop(len(data), self._decoded, data, python_scalars)
 
-    def _decoded(self, data: bytes, python_scalars: bool) -> Any:
+    def _decoded(self, data: bytes, python_scalars: bool) -> object:
         response = self._response_class()
         try:
             response.ParseFromString(data)

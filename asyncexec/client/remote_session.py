@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncexec.session.stream_session import OnError
 
 _MOST_KNOWN: Final = 1000  # nests of fetches
-_NO_FEEDS: Final[Mapping[str, Any]] = {}
+_NO_FEEDS: Final[Mapping[str, object]] = {}
 
 
 class RemoteSession:
@@ -156,7 +156,7 @@ class RemoteSession:
     def map(
         self,
         fetches: object,
-        items: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+        items: Iterable[Mapping[str, object]] | AsyncIterable[Mapping[str, object]],
         *,
         window: int = 32,
         ordered: bool = True,

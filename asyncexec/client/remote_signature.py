@@ -141,7 +141,7 @@ class _Input:
             converted = await run_in_slices(self._in_slices(value))
         return Fed(self.name, self._datatype, _as_array(converted))
 
-    def _in_slices(self, value: object) -> Stage[Any]:
+    def _in_slices(self, value: object) -> Stage[object]:
         return (yield from convert_in_slices(self._tensor, self._convert_large, value))
 
 

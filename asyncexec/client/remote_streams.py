@@ -36,7 +36,7 @@ from asyncexec.session.stream_plan import snapshot
 S = TypeVar("S", bound=RemoteScope)
 
 _MOST_DIGITS: Final = 18
-_NO_FEEDS: Final[Mapping[str, Any]] = {}
+_NO_FEEDS: Final[Mapping[str, object]] = {}
 
 
 class MapScope(RemoteScope):

@@ -52,14 +52,14 @@ class ClusterCollectiveExecutor:
         self._waiting: dict[int, CollectiveMember] = {}  # by the number of the call
         self._last_call = 0
 
-    async def all_reduce(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> Any:
+    async def all_reduce(self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp) -> object:
         """The values of all members merged: small ones in the order of the ranks, large ones as a ring does it."""
         operation = Operation("all-reduce", value.dtype, np.shape(value), merge_op, final_op)
         return await self._take_part(member, operation, value)
 
     async def reduce(
         self, member: CollectiveMember, value: Any, merge_op: MergeOp, final_op: FinalOp, *, is_root: bool
-    ) -> Any:
+    ) -> object:
         """The same for the root; None for the others."""
         operation = Operation("reduce", value.dtype, np.shape(value), merge_op, final_op)
         return await self._take_part(member, operation, value, is_source=is_root)
@@ -70,20 +70,20 @@ class ClusterCollectiveExecutor:
 
     async def reduce_scatter(
         self, member: CollectiveMember, value: object, merge_op: MergeOp, final_op: FinalOp
-    ) -> Any:
+    ) -> object:
         """The piece of this member's rank of the merged values."""
         return await self._take_part(member, reduce_scattered(member, value, merge_op, final_op), value)
 
-    async def all_to_all(self, member: CollectiveMember, value: object) -> Any:
+    async def all_to_all(self, member: CollectiveMember, value: object) -> object:
         """The rows of this member's rank of the values of all."""
         return await self._take_part(member, exchanged(member, value), value)
 
-    async def broadcast_send(self, member: CollectiveMember, value: Any) -> Any:
+    async def broadcast_send(self, member: CollectiveMember, value: Any) -> object:
         """*value*, once every member has come."""
         operation = Operation("broadcast", value.dtype, np.shape(value))
         return await self._take_part(member, operation, value, is_source=True)
 
-    async def broadcast_recv(self, member: CollectiveMember, dtype: DType, shape: Sequence[int]) -> Any:
+    async def broadcast_recv(self, member: CollectiveMember, dtype: DType, shape: Sequence[int]) -> object:
         """The value of the member that sends."""
         operation = Operation("broadcast", dtype.as_numpy_dtype, tuple(map(int, shape)))
         return await self._take_part(member, operation, None)
@@ -109,7 +109,7 @@ class ClusterCollectiveExecutor:
     @tells(lambda _: "waited for the other members of its group")
     async def _take_part(
         self, member: CollectiveMember, operation: Operation, value: object, *, is_source: bool = False
-    ) -> Any:
+    ) -> object:
         if self._rendezvous.error is not None:
             raise make_derived(self._rendezvous.error)
         self._last_call += 1
@@ -145,7 +145,7 @@ class ClusterCollectiveExecutor:
         return unpack_answer(answer), value if has_it else None
 
     async def _run(self, plan: Plan, call: Call, value: object) -> Any:
-        async def compute(num_bytes: int, function: Callable[..., Any], *args: object) -> Any:
+        async def compute(num_bytes: int, function: Callable[..., Any], *args: object) -> object:
             if num_bytes < OFFLOADED_SIZE:
                 return function(*args)
             return await self._offload(function, args, call.member.node)

@@ -28,7 +28,7 @@ Compute: TypeAlias = Callable[..., Awaitable[Any]]
 class Meeting(Protocol):
     """The part of a rendezvous that a Ring needs."""
 
-    def send(self, key: str, value: Any) -> None: ...
+    def send(self, key: str, value: object) -> None: ...
 
     async def recv(self, key: str, args: RendezvousArgs = NO_ARGS) -> Received: ...
 
@@ -52,13 +52,13 @@ class Ring:
         self._size = len(plan.devices)
         self._rank = plan.devices.index(device)
 
-    async def all_reduce(self, value: object) -> Any:
+    async def all_reduce(self, value: object) -> object:
         """The values of all members merged."""
         chunks = self._chunks(value)
         chunk = await self._reduce_scatter(chunks, self._rank)
         return await self._joined(await self._all_gather(self._last_chunk, chunk, [each.shape for each in chunks]))
 
-    async def reduce(self, value: object) -> Any:
+    async def reduce(self, value: object) -> object:
         """The same for the root; None for the others."""
         chunks = self._chunks(value)
         chunk = await self._reduce_scatter(chunks, self._rank)
@@ -72,15 +72,15 @@ class Ring:
                 chunks[index] = await self._recv(rank, "root", chunks[index].shape)
         return await self._joined(chunks)
 
-    async def reduce_scatter(self, value: object) -> Any:
+    async def reduce_scatter(self, value: object) -> object:
         """The piece of this member's rank of the merged values."""
         chunk = await self._reduce_scatter(self._chunks(value), (self._rank - 1) % self._size)
         rows = self._operation.shape[0] // self._size
         return await self._compute(chunk.nbytes, np.array, chunk.reshape(rows, *self._operation.shape[1:]))
 
-    async def all_to_all(self, value: Any) -> Any:
+    async def all_to_all(self, value: Any) -> object:
         """The rows of this member's rank of the values of all."""
-        rows: list[Any] = [value[self._rank]] * self._size
+        rows: list[object] = [value[self._rank]] * self._size
         for distance in range(1, self._size):  # each sends to another one at a time
             self._send(self._rank + distance, "row", value[(self._rank + distance) % self._size])
         for distance in range(1, self._size):
@@ -92,7 +92,7 @@ class Ring:
         """The values of all members, one after another along the first dimension."""
         return await self._joined(await self._all_gather(self._rank, value, [value.shape] * self._size))
 
-    async def broadcast(self, value: Any) -> Any:
+    async def broadcast(self, value: Any) -> object:
         """The value of the source, which alone gives one."""
         place = (self._rank - self._plan.source) % self._size  # in the tree
         if place > 0:
@@ -123,9 +123,9 @@ class Ring:
             current = await self._compute(2 * own.nbytes, merged, self._operation, came, own)
         return await self._compute(current.nbytes, finished, self._operation, current, self._size)
 
-    async def _all_gather(self, index: int, piece: object, shapes: list[tuple[int, ...]]) -> list[Any]:
+    async def _all_gather(self, index: int, piece: object, shapes: list[tuple[int, ...]]) -> list[object]:
         """The pieces of all members, of which this one has *piece*, the one at *index*."""
-        pieces: list[Any] = [None] * self._size
+        pieces: list[object] = [None] * self._size
         pieces[index] = piece
         for step in range(self._size - 1):
             self._send(self._rank + 1, f"gather {step}", pieces[(index - step) % self._size])
@@ -133,7 +133,7 @@ class Ring:
             pieces[next_index] = await self._recv(self._rank - 1, f"gather {step}", shapes[next_index])
         return pieces
 
-    async def _joined(self, pieces: list[Any]) -> Any:
+    async def _joined(self, pieces: list[object]) -> object:
         """One array of *pieces*, which others may have too: a copy in any case."""
         found = await self._compute(self._operation.num_bytes, np.concatenate, pieces)
         return found.reshape(self._operation.shape)

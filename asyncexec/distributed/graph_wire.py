@@ -12,7 +12,7 @@ import base64
 import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class WireGraph:
 
     partitions: dict[str, GraphDef] = field(default_factory=dict)
     user_ops: dict[str, str] = field(default_factory=dict)
-    constants: dict[ConstantKey, Any] = field(default_factory=dict)
+    constants: dict[ConstantKey, object] = field(default_factory=dict)
     outside: set[str] = field(default_factory=set)
     in_functions: dict[str, list[str]] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class Registration(NamedTuple):
     constants: Sequence[ConstantKey]
     has_collectives: bool
 
-    def wire(self, constants: Mapping[ConstantKey, Any]) -> Stage[WireGraph]:
+    def wire(self, constants: Mapping[ConstantKey, object]) -> Stage[WireGraph]:
         """All of it, with the constants that have come, as a stage.
 
         Raises:

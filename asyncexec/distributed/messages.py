@@ -151,7 +151,7 @@ def unpack_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def told_number(told: dict[str, Any], name: str) -> int:
+def told_number(told: dict[str, object], name: str) -> int:
     """The number that a message tells; InvalidArgumentError when it tells none."""
     number = told.get(name)
     if type(number) is not int or not 0 <= number < 1 << 64:
@@ -159,7 +159,7 @@ def told_number(told: dict[str, Any], name: str) -> int:
     return number
 
 
-def told_object(told: dict[str, Any], name: str) -> dict[str, Any] | None:
+def told_object(told: dict[str, object], name: str) -> dict[str, object] | None:
     """The object that a message tells, or None; InvalidArgumentError when it is something else."""
     found = told.get(name)
     if found is not None and not isinstance(found, dict):

@@ -126,7 +126,7 @@ class RemotePart:
             self._args.stats_collector.include_remote(stats)
         self.end(None if done.error is None else self.error_of(done.error))
 
-    def error_of(self, told: dict[str, Any]) -> OpError:
+    def error_of(self, told: dict[str, object]) -> OpError:
         """The error that the worker has told of."""
         return decode_error(told, self.worker, self._find, objects=self._session.objects)
 

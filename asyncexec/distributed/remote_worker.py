@@ -183,7 +183,7 @@ class _Inbound:
         else:
             raise InvalidArgumentError(f"there are no messages of kind {kind}")
 
-    def _refused(self, told: dict[str, Any]) -> None:
+    def _refused(self, told: dict[str, object]) -> None:
         error = decode_error(told_object(told, "error") or {}, self._worker.name, lambda _: None, objects=False)
         if "session" in told:
             self._cluster.refused(self._worker, told_number(told, "session"), error)

@@ -20,7 +20,7 @@ from asyncexec.rendezvous.intra_process import Rendezvous, copied
 class Channel(Protocol):
     """What leads to another process."""
 
-    def send_tensor(self, step_id: int, key: str, value: Any, is_dead: bool = False) -> None:
+    def send_tensor(self, step_id: int, key: str, value: object, is_dead: bool = False) -> None:
         """Push *value*; InvalidArgumentError when it has no form that could be sent."""
         ...
 

@@ -7,7 +7,7 @@ So a worker sends its offset, too.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,12 +23,12 @@ class _Traced(BaseModel):
     step_stats: StepStats
 
 
-def pack_stats(stats: StepStats, epoch_offset_ns: int) -> dict[str, Any]:
+def pack_stats(stats: StepStats, epoch_offset_ns: int) -> dict[str, object]:
     """*stats*, whose times are those of ``monotonic_ns`` and *epoch_offset_ns*, as JSON."""
     return {"epoch_offset_ns": epoch_offset_ns, "step_stats": stats.model_dump(mode="json")}
 
 
-def unpack_stats(told: dict[str, Any], clock_offset_ns: int, epoch_offset_ns: int) -> StepStats:
+def unpack_stats(told: dict[str, object], clock_offset_ns: int, epoch_offset_ns: int) -> StepStats:
     """The StepStats that a worker has *told*, with times of this process.
 
     Args:

@@ -35,11 +35,11 @@ def note_loss(error: OpError, worker: str) -> OpError:
     return error
 
 
-def encode_error(error: BaseException, *, objects: bool) -> dict[str, Any]:
+def encode_error(error: BaseException, *, objects: bool) -> dict[str, object]:
     """What is told of *error*; with its cause, pickled, where *objects* may travel."""
     if not isinstance(error, OpError):
         return {"code": int(Code.UNKNOWN), "message": _cut(f"{type(error).__name__}: {_shown(error)}")}
-    told: dict[str, Any] = {"code": int(error.code), "message": _cut(error.message)}
+    told: dict[str, object] = {"code": int(error.code), "message": _cut(error.message)}
     for name in ("node", "op", "hint", "iteration", "user_line"):
         value = getattr(error, name)
         if value:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from asyncexec.distributed.cluster_spec import CLIENT_JOB, ClusterSpec, worker_name
 from asyncexec.distributed.exposure import check_exposure
@@ -176,7 +176,7 @@ class Worker:
         """What a client is told when it has connected."""
         return pack_json({"devices": self._devices})
 
-    def open_session(self, number: int, connection: Connection, peers: dict[str, Any]) -> None:
+    def open_session(self, number: int, connection: Connection, peers: dict[str, object]) -> None:
         """Begin a session, or let it know where other workers are now.
 
         Raises:
@@ -336,7 +336,7 @@ def _tell_closed(connection: Connection, number: int) -> None:
         connection.send(Kind.CLOSED, pack_json({"session": number}))
 
 
-def _checked_peers(peers: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
+def _checked_peers(peers: dict[str, object]) -> Iterator[tuple[str, str, int]]:
     """Name, address and incarnation of workers that a client has told of."""
     for name, told in peers.items():
         if not (isinstance(told, list) and len(told) == 2 and isinstance(told[0], str) and type(told[1]) is int):

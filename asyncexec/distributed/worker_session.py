@@ -372,7 +372,7 @@ class WorkerSession:
             if name not in own:
                 raise InvalidArgumentError(f"there is no device {name!r} here; there is {', '.join(own)}")
 
-    def _tell(self, step_id: int, error: BaseException | None, stats: dict[str, Any] | None = None) -> None:
+    def _tell(self, step_id: int, error: BaseException | None, stats: dict[str, object] | None = None) -> None:
         if not self.connection.is_open:
             return  # who would be told is gone
         told = None if error is None else encode_error(error, objects=self._policy.objects)

@@ -133,7 +133,7 @@ class CheckpointLog:
         self._is_new = True
 
     async def _read(self, key: str, content: bytes) -> Loaded:
-        apart: Mapping[str, Any] | None = None
+        apart: Mapping[str, object] | None = None
         tensors_key = told_in(content).get("tensors")
         if tensors_key is not None:
             try:

@@ -69,7 +69,7 @@ class FileStore:
         """As ``put``, unless *key* is there; whether it has been stored."""
         return await asyncio.to_thread(self._put, checked_key(key), [value], is_new=True)
 
-    async def put_tensors(self, key: str, tensors: Mapping[str, Any]) -> None:
+    async def put_tensors(self, key: str, tensors: Mapping[str, object]) -> None:
         """Store *tensors*, arrays by name, as a file of the format ``safetensors``."""
         await asyncio.to_thread(self._put_tensors, checked_key(key), tensors)
 
@@ -96,7 +96,7 @@ class FileStore:
 
         return self._replace(key, write, is_new=is_new)
 
-    def _put_tensors(self, key: str, tensors: Mapping[str, Any]) -> None:
+    def _put_tensors(self, key: str, tensors: Mapping[str, object]) -> None:
         arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
 
         def write(path: Path) -> None:

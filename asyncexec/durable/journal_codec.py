@@ -24,7 +24,7 @@ class JournalCodec:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """The bytes of *value*."""
         if isinstance(value, OpError):
             told = {name: getattr(value, name) for name in _PLACE}

@@ -36,7 +36,7 @@ def tensors_of(content: bytes, where: str) -> dict[str, Any]:
     library: Any = require("safetensors", extra="durable")
     numpy: Any = require("safetensors.numpy", extra="durable")
     try:
-        found: dict[str, Any] = numpy.load(content)
+        found: dict[str, object] = numpy.load(content)
     except (library.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataLossError(f"{where} is no file of tensors, or is cut short: {error}") from error
     return found

@@ -64,7 +64,7 @@ class Codec(Protocol):
 class JsonCodec:
     """Objects as JSON: None, booleans, numbers, strings, and lists and dicts of these."""
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """The bytes of *value*; TypeError or ValueError when it would not come back as it is."""
         content = json.dumps(value, allow_nan=True).encode()
         found = json.loads(content)
@@ -127,7 +127,7 @@ def to_parts(record: Record, codec: Codec, apart: Collection[str] = ()) -> list[
         InvalidArgumentError: a value has no form; it is named.
     """
     parts: list[bytes | memoryview] = []
-    listed: list[list[Any]] = []
+    listed: list[list[object]] = []
     for name, value in record.values.items():
         kind, pieces = _pieces(name, value, codec)
         if name in apart:
@@ -211,7 +211,7 @@ def from_bytes(content: bytes, codec: Codec, apart: Mapping[str, object] | None 
         FailedPreconditionError: it is of a newer version.
     """
     about, rest, version = _opened(memoryview(content))
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     try:
         for name, kind, length, found in about.pop("values"):
             checksum = _Checksum(found, version)
@@ -272,7 +272,7 @@ class _Checksum(NamedTuple):
             raise DataLossError(f"a checkpoint is damaged: the checksum of {name!r} is wrong")
 
 
-def _value(name: str, kind: int, content: memoryview, checksum: _Checksum, codec: Codec) -> Any:
+def _value(name: str, kind: int, content: memoryview, checksum: _Checksum, codec: Codec) -> object:
     head = read_head(content) if kind == _TENSOR else None
     if kind == _TENSOR and (head is None or head.size + head.num_bytes != len(content)):
         raise DataLossError(f"a checkpoint is damaged: {name!r} is cut")
@@ -282,7 +282,7 @@ def _value(name: str, kind: int, content: memoryview, checksum: _Checksum, codec
     return prepare(head, content[head.size :], objects=False, max_bytes=len(content)).value()
 
 
-def _checked(name: str, apart: Mapping[str, object] | None, checksum: _Checksum) -> Any:
+def _checked(name: str, apart: Mapping[str, object] | None, checksum: _Checksum) -> object:
     if apart is None or name not in apart:
         raise DataLossError(f"a checkpoint is incomplete: the file of {name!r} is missing")
     array = freeze(apart[name])
@@ -291,7 +291,7 @@ def _checked(name: str, apart: Mapping[str, object] | None, checksum: _Checksum)
     return array
 
 
-def _decoded(name: str, content: bytes, codec: Codec) -> Any:
+def _decoded(name: str, content: bytes, codec: Codec) -> object:
     try:
         return codec.decode(content)
     except Exception as error:

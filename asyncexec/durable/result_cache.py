@@ -82,7 +82,7 @@ class ResultCache:
             self._kept.move_to_end(digest)
             return found.outputs
 
-    def keep(self, digest: bytes, outputs: Sequence[Any], num_bytes: int, now_s: float) -> None:
+    def keep(self, digest: bytes, outputs: Sequence[object], num_bytes: int, now_s: float) -> None:
         """Keep *outputs*, of *num_bytes*, which nobody changes, unless they are too large."""
         num_bytes += _OVERHEAD_BYTES
         with self._lock:

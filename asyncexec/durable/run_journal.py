@@ -89,11 +89,11 @@ class RunJournal:
         self._is_done = False
         self._waiting: dict[str, Record] | None = None if is_stored else {}  # to be stored when the run pauses
         self._results: dict[str, Sequence[Any]] = {}  # by key; taken once
-        self._answers: dict[str, Any] = {}
+        self._answers: dict[str, object] = {}
         self._num_answers: dict[str, int] = {}  # that the pause of a digest has had
         self._tokens: dict[str, str] = {}  # of answers, by digest
         self._pauses: dict[str, Pause] = {}
-        self._boundaries: dict[Path, tuple[int, Sequence[Any]]] = {}
+        self._boundaries: dict[Path, tuple[int, Sequence[object]]] = {}
         self._first: dict[Path, int] = {}  # iterations that loops go on at
         self._paths: dict[str, Path] = {}  # of results, boundaries and answers, by key
         self._pause_paths: dict[str, Path] = {}  # by digest

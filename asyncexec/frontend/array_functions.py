@@ -68,7 +68,7 @@ def ones(shape: TensorLike, dtype: DTypeLike = types.float32, name: str | None =
         return fill(shape, as_tensor(True if wanted is types.bool else 1, wanted), name or "ones")
 
 
-def _zero(dtype: DType) -> Any:
+def _zero(dtype: DType) -> object:
     if dtype is types.string:
         return b""
     return False if dtype is types.bool else 0
@@ -185,7 +185,7 @@ def transpose(
     return tensor_op(op, [tensor, perm], name or "transpose")
 
 
-def _reversed_dimensions(x: Tensor) -> Any:
+def _reversed_dimensions(x: Tensor) -> object:
     if x.shape.rank is not None:
         return np.arange(x.shape.rank - 1, -1, -1, dtype=np.int32)
     rank = basic.rank(x)

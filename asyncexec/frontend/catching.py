@@ -25,10 +25,10 @@ from asyncexec.graph.traced_functions import TracedFunction
 
 
 @overload
-def catch(fn: Callable[[], N], handler: Callable[[Tensor], Any], *, name: str | None = None) -> N: ...
+def catch(fn: Callable[[], N], handler: Callable[[Tensor], object], *, name: str | None = None) -> N: ...
 @overload
-def catch(fn: Callable[[], Any], handler: Callable[[Tensor], Any], *, name: str | None = None) -> Any: ...
-def catch(fn: Callable[[], Any], handler: Callable[[Tensor], Any], *, name: str | None = None) -> Any:
+def catch(fn: Callable[[], object], handler: Callable[[Tensor], object], *, name: str | None = None) -> Any: ...
+def catch(fn: Callable[[], object], handler: Callable[[Tensor], object], *, name: str | None = None) -> Any:
     """The result of *fn*, or the result of *handler* if a node of *fn* fails::
 
         answer = ax.catch(lambda: ask(question), lambda error: "no answer")
@@ -61,7 +61,7 @@ def catch(fn: Callable[[], Any], handler: Callable[[Tensor], Any], *, name: str 
                 raise InvalidTypeError(f"catch: {what} is a function, not {function!r}")
         with composite(name, "catch", []) as scope:
             graph, where = current_graph(), f"catch {scope[:-1]!r}"
-            result: Any = None
+            result: object = None
 
             def body(_: Sequence[Tensor]) -> list[Tensor]:
                 nonlocal result

@@ -127,20 +127,20 @@ def switch_case(
 
 @overload
 def case(
-    pred_fn_pairs: Mapping[Any, Callable[[], N]] | Sequence[tuple[TensorLike, Callable[[], N]]],
+    pred_fn_pairs: Mapping[object, Callable[[], N]] | Sequence[tuple[TensorLike, Callable[[], N]]],
     default: BranchFunction | None = None,
     exclusive: bool = False,
     name: str | None = None,
 ) -> N: ...
 @overload
 def case(
-    pred_fn_pairs: Mapping[Any, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
+    pred_fn_pairs: Mapping[object, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
     default: BranchFunction | None = None,
     exclusive: bool = False,
     name: str | None = None,
 ) -> Any: ...
 def case(
-    pred_fn_pairs: Mapping[Any, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
+    pred_fn_pairs: Mapping[object, BranchFunction] | Sequence[tuple[TensorLike, BranchFunction]],
     default: BranchFunction | None = None,
     exclusive: bool = False,
     name: str | None = None,
@@ -192,7 +192,7 @@ def _chosen(predicate: TensorLike, function: BranchFunction, rest: BranchFunctio
 def _asserting(predicate: TensorLike, function: BranchFunction) -> BranchFunction:
     """*function*, whose results are there only if *predicate* is true."""
 
-    def checked() -> Any:
+    def checked() -> object:
         found = function()
         message = "case: none of the predicates is true, and there is no default"
         with control_dependencies([Assert(predicate, [message])]):
@@ -250,7 +250,7 @@ def _numbered(functions: Mapping[int, BranchFunction] | Sequence[BranchFunction]
     return [functions[i] for i in range(len(functions))]
 
 
-def _check_callable(**functions: Sequence[tuple[str, Any]]) -> None:
+def _check_callable(**functions: Sequence[tuple[str, object]]) -> None:
     for what, named in functions.items():
         for label, function in named:
             if not callable(function):
@@ -262,10 +262,10 @@ def _check_callable(**functions: Sequence[tuple[str, Any]]) -> None:
 
 def _joined(
     contexts: Sequence[BranchContext], functions: Sequence[BranchFunction], labels: Sequence[str], where: str
-) -> Any:
+) -> object:
     """Build each function in its context, and merge what they give."""
     graph = contexts[0].graph
-    results: list[Any] = []
+    results: list[object] = []
     for context, function in zip(contexts, functions, strict=True):
         with graph.control_flow_scope(context):
             results.append(function())
@@ -290,7 +290,7 @@ class _Leaf:
         self._labels = labels
         self._where = where
 
-    def merged(self, column: Sequence[Any]) -> Any:
+    def merged(self, column: Sequence[Any]) -> object:
         first = column[0]
         for kind, what in ((Node, "an operation"), (TensorArray, "a TensorArray")):
             others = [label for label, leaf in zip(self._labels, column, strict=True) if not isinstance(leaf, kind)]

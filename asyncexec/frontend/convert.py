@@ -102,9 +102,9 @@ def objects_of(value: object, rank: int) -> Stage[np.ndarray[Any, Any]]:
     return flat.reshape(dims)
 
 
-def _members_in_parts(value: object, dims: list[int]) -> Iterator[list[Any]]:
+def _members_in_parts(value: object, dims: list[int]) -> Iterator[list[object]]:
     """The innermost members of *value*, which is of *dims*, some at a time."""
-    part: list[Any] = []
+    part: list[object] = []
     rows = [iter([value])]
     while rows:
         row = next(rows[-1], None)
@@ -159,7 +159,7 @@ def _python_dtype(array: np.ndarray[Any, Any]) -> DType:
     return as_dtype(array.dtype)
 
 
-def _cast(array: np.ndarray[Any, Any], dtype: DType, value: object) -> Any:
+def _cast(array: np.ndarray[Any, Any], dtype: DType, value: object) -> object:
     np_dtype = dtype.as_numpy_dtype
     if array.dtype == np_dtype:
         return as_value(array)
@@ -192,7 +192,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, (str, bytes))
 
 
-def _text_value(value: object) -> Any:
+def _text_value(value: object) -> object:
     if isinstance(value, (str, bytes)):
         return _encode(value)
     try:
@@ -254,7 +254,7 @@ def constant(
     return const_node(graph, converted, got, name).outputs[0]
 
 
-def _reshaped(value: object, shape: tuple[int, ...], dtype: DType) -> Any:
+def _reshaped(value: object, shape: tuple[int, ...], dtype: DType) -> object:
     array = np.asarray(value, dtype.as_numpy_dtype)
     size = math.prod(shape)
     if array.size == 1:

@@ -11,7 +11,7 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.frontend.calls import TensorLike, tensor_op
@@ -175,8 +175,8 @@ def avg_pool2d(
 
 def _options(
     function: str, strides: Sizes, padding: Padding, data_format: str, dilations: Sizes | None
-) -> dict[str, Any]:
-    options: dict[str, Any] = {"strides": _sizes("strides", strides, data_format), "data_format": data_format}
+) -> dict[str, object]:
+    options: dict[str, object] = {"strides": _sizes("strides", strides, data_format), "data_format": data_format}
     if dilations is not None:
         options["dilations"] = _sizes("dilations", dilations, data_format)
     if isinstance(padding, str):

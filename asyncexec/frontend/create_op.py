@@ -157,7 +157,7 @@ def graph_to_use(value: Tensor | TensorSource) -> Graph:
     return current if current is not None and current.can_use(value.graph) else value.graph
 
 
-def _attr_value(op_def: OpDef, name: str, value: object) -> Any:
+def _attr_value(op_def: OpDef, name: str, value: object) -> object:
     attr = op_def.attrs.get(name)
     if attr is None:
         if name.startswith("_"):
@@ -172,12 +172,12 @@ def _attr_value(op_def: OpDef, name: str, value: object) -> Any:
     return _one_attr(attr, value)
 
 
-def _open_attr(value: object) -> Any:
+def _open_attr(value: object) -> object:
     """*value* for an attr of which nothing is declared."""
     return value.encode() if isinstance(value, str) else value
 
 
-def _one_attr(attr: AttrDef, value: Any) -> Any:
+def _one_attr(attr: AttrDef, value: Any) -> object:
     match attr.element_kind:
         case "type":
             return as_dtype(value)
@@ -309,7 +309,7 @@ def object_hint(tensor: Tensor, dtype: DType = types.float32) -> str:
     return "declare a dtype where it is made"
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     return list(value.as_tuple()) if isinstance(value, TensorShape) else value
 
 
@@ -367,7 +367,7 @@ def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
                 yield from tensors_in(member, depth + 1)
 
 
-def _without_sources(value: object) -> Any:
+def _without_sources(value: object) -> object:
     """*value* with the tensors in place of what stands for them."""
     if isinstance(value, TensorSource):
         return value.as_tensor()

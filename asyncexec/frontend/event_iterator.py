@@ -169,7 +169,7 @@ class EventIterator(HoldingIterator):
                 if slices.is_over:
                     await slices.begin_next()  # a source that never waits holds nobody up
 
-    def _happened(self, cause: Cause) -> Iterator[Any]:
+    def _happened(self, cause: Cause) -> Iterator[object]:
         """The items that come out because of *cause*."""
         operator, draws = self._operator, self._draws
         assert draws is not None
@@ -192,7 +192,7 @@ class EventIterator(HoldingIterator):
         self._emitting = self._emit(cause, before)
         return self._emitting
 
-    def _emit(self, cause: Cause, before: Clock) -> Iterator[Any]:
+    def _emit(self, cause: Cause, before: Clock) -> Iterator[object]:
         operator = self._operator
         removed: list[Any] = []
         operator.removed = removed
@@ -222,7 +222,7 @@ class EventIterator(HoldingIterator):
         operator.number = restored.number
         return restored
 
-    def _again(self, restored: Restored) -> Iterator[Any]:
+    def _again(self, restored: Restored) -> Iterator[object]:
         """The items of the cause in whose batch the place was that are behind the place."""
         operator, cause = self._operator, restored.cause
         if cause is None:
@@ -298,7 +298,7 @@ class _Draws:
 
     def cancel(self) -> list[tuple[int, Any]]:
         """Draw no more; the values that have come, and their sides."""
-        found: list[tuple[int, Any]] = []
+        found: list[tuple[int, object]] = []
         for side, task in enumerate(self._tasks):
             if task is not None and task.done() and not task.cancelled() and task.exception() is None:
                 self._tasks[side] = None

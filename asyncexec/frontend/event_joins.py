@@ -121,7 +121,7 @@ class _Joining(EventOperator):
         self._time_of = times
         self._within = within
         self._alone = _ALONE[how]
-        self._lines: tuple[dict[Any, _Line], dict[Any, _Line]] = ({}, {})
+        self._lines: tuple[dict[Any, _Line], dict[object, _Line]] = ({}, {})
         self._queue: list[tuple[Number, int, _Waiting]] = []  # a heap: who stops waiting when
         self._met: list[_Waiting] = []  # the others of the last value, that are not given yet, last one first
         self._last: _Waiting | None = None
@@ -243,8 +243,8 @@ class Join(EventSource):
 
 
 def join(
-    left: Values[Any] | Callable[[], Values[Any]],
-    right: Values[Any] | Callable[[], Values[Any]],
+    left: Values[object] | Callable[[], Values[object]],
+    right: Values[object] | Callable[[], Values[object]],
     *,
     key: Function | tuple[Function, Function],
     time: Function | tuple[Function, Function],

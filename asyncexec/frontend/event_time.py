@@ -85,7 +85,7 @@ class Batch:
     )
 
     def __init__(
-        self, number: int, cause: Cause, clocks: tuple[Clock, Clock], positions: list[Any], removed: list[Any]
+        self, number: int, cause: Cause, clocks: tuple[Clock, Clock], positions: list[Any], removed: list[object]
     ) -> None:
         self.number = number
         self.cause = cause
@@ -351,7 +351,7 @@ def read_place(content: Held, options: Mapping[str, object], num_sides: int) -> 
         if about["cause"] is not None:
             kind, side = about["cause"]
             cause = Cause(kind, side, found[-1])
-        positions: list[Any] = []
+        positions: list[object] = []
         for source in about["sources"]:
             if "held" in source:
                 positions.append(Held(source["held"], values[count : count + source["count"]]))
@@ -395,7 +395,7 @@ def _not_a_place(why: str) -> InvalidArgumentError:
     )
 
 
-def checked_time(time: Any, value: Any) -> Number:
+def checked_time(time: Any, value: object) -> Number:
     """*time*, that of *value*, as a Python number; an error unless it is one that is finite."""
     if isinstance(time, (np.generic, np.ndarray)) and not time.ndim and time.dtype.kind in "iuf":
         time = time.item()

@@ -80,7 +80,7 @@ class _Windowing(EventOperator):
     def __init__(
         self,
         time: Callable[[Any], Any],
-        key: Callable[[Any], Any] | None,
+        key: Callable[[Any], object] | None,
         lateness: Number,
         max_values: int,
         **options: object,
@@ -92,14 +92,14 @@ class _Windowing(EventOperator):
         self._queue: list[tuple[Number, int, _Open]] = []  # a heap; sessions may end later than it says
 
     @abstractmethod
-    def _place(self, number: int, key: Any, time: Number, value: Any) -> bool:
+    def _place(self, number: int, key: object, time: Number, value: object) -> bool:
         """Put *value* into its windows, but for those behind the watermark; whether there are any."""
 
     @abstractmethod
     def _forget(self, window: _Open) -> None:
         """Take note that *window* is gone."""
 
-    def _key_and_time(self, value: object) -> tuple[Any, Number]:
+    def _key_and_time(self, value: object) -> tuple[object, Number]:
         try:
             time = self._time(value)
             key = None if self._key is None else self._key(value)
@@ -163,7 +163,7 @@ class _Regular(_Windowing):
         super().__init__(*args, size=size, every=every)
         self._size = size
         self._every = every
-        self._open: dict[tuple[Any, int], _Open] = {}
+        self._open: dict[tuple[object, int], _Open] = {}
 
     def restore(self, row: Row, clock: Clock) -> None:
         self.clock = clock  # those of its windows that have been given are not held again
@@ -215,7 +215,7 @@ class _Sessions(_Windowing):
     def __init__(self, gap: Number, *args: Any) -> None:
         super().__init__(*args, gap=gap)
         self._gap = gap
-        self._open: dict[Any, list[_Open]] = {}  # by key, in the order of their starts
+        self._open: dict[object, list[_Open]] = {}  # by key, in the order of their starts
 
     def _place(self, number: int, key: object, time: Number, value: object) -> bool:
         end = time + self._gap
@@ -313,10 +313,10 @@ class EventWindows(EventSource):
 
 
 def event_windows(
-    values: Values[Any] | Callable[[], Values[Any]],
+    values: Values[object] | Callable[[], Values[object]],
     *,
-    time: Callable[[Any], Any],
-    key: Callable[[Any], Any] | None = None,
+    time: Callable[[Any], object],
+    key: Callable[[Any], object] | None = None,
     size: Number | None = None,
     every: Number | None = None,
     gap: Number | None = None,

@@ -107,7 +107,7 @@ def trace(
     name: str,
     key: Hashable,
     parameters: Iterable[tuple[str, TensorSpec]],
-    call: Callable[[Sequence[Tensor]], Any],
+    call: Callable[[Sequence[Tensor]], object],
 ) -> TracedFunction:
     """The body that *call* makes of tensors for *parameters*, as a function in the library of *outer*.
 
@@ -216,7 +216,7 @@ class Returned:
         with control_dependencies(self._changes):
             return identity(tensor)
 
-    def _value(self, leaf: object, call: Node, outputs: Iterator[Tensor], given: dict[Node, Tensor]) -> Any:
+    def _value(self, leaf: object, call: Node, outputs: Iterator[Tensor], given: dict[Node, Tensor]) -> object:
         if isinstance(leaf, Node):
             return call
         first = next(outputs)
@@ -231,7 +231,7 @@ class Returned:
 def _call(graph: Graph, traced: TracedFunction, name: str, tensors: Sequence[Tensor]) -> Any:
     """Add the node that calls *traced* with *tensors*; what it gives."""
     inputs = [*tensors, *traced.captures]
-    attrs: dict[str, Any] = {
+    attrs: dict[str, object] = {
         "Tin": tuple(map(dtype_of, inputs)),
         "Tout": tuple(map(dtype_of, traced.returns)),
         "f": NameAttrList(traced.name),

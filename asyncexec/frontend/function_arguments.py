@@ -110,7 +110,7 @@ def _is_within(given: TensorShape, wanted: TensorShape) -> bool:
     )
 
 
-def _replaced(value: object, tensors: Iterator[Tensor]) -> Any:
+def _replaced(value: object, tensors: Iterator[Tensor]) -> object:
     """*value* with *tensors* for those in it; *value* itself where there are none."""
     found = flatten(value)
     if not any(isinstance(leaf, (TensorArray, Tensor, np.ndarray, np.generic)) for leaf in found):
@@ -118,7 +118,7 @@ def _replaced(value: object, tensors: Iterator[Tensor]) -> Any:
     return pack(value, [_replaced_leaf(leaf, tensors) for leaf in found])
 
 
-def _replaced_leaf(leaf: object, tensors: Iterator[Tensor]) -> Any:
+def _replaced_leaf(leaf: object, tensors: Iterator[Tensor]) -> object:
     if isinstance(leaf, TensorArray):
         handle = next(tensors)
         return leaf.with_own_elements(next(tensors), handle)
@@ -140,7 +140,7 @@ class Signature:
         self._name = name
         self._specs = specs
 
-    def bind(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> CallArguments:
+    def bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> CallArguments:
         """The arguments of a call, defaults filled in.
 
         Raises:

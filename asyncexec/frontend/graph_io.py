@@ -22,7 +22,7 @@ from asyncexec.ops.io.file_ops import FILE_OPS
 def import_graph_def(
     graph_def: GraphDef,
     name: str = "",
-    input_map: Mapping[str, Any] | None = None,
+    input_map: Mapping[str, object] | None = None,
     control_dependencies: Iterable[Tensor | Node] = (),
     return_elements: None = None,
     *,
@@ -33,7 +33,7 @@ def import_graph_def(
 def import_graph_def(
     graph_def: GraphDef,
     name: str = "",
-    input_map: Mapping[str, Any] | None = None,
+    input_map: Mapping[str, object] | None = None,
     control_dependencies: Iterable[Tensor | Node] = (),
     *,
     return_elements: Sequence[str],

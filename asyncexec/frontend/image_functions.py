@@ -36,7 +36,7 @@ def resize_bilinear(
     >>> show(ax.squeeze(ax.resize_bilinear(image, [1, 4])))
     [1. 2. 3. 3.]
     """
-    options: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    options: dict[str, object] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
     return tensor_op("ResizeBilinear", [images, size], name, **options)
 
 
@@ -53,7 +53,7 @@ def resize_nearest_neighbor(
     >>> show(ax.squeeze(ax.resize_nearest_neighbor(image, [1, 4])))
     [1. 1. 3. 3.]
     """
-    options: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    options: dict[str, object] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
     return tensor_op("ResizeNearestNeighbor", [images, size], name, **options)
 
 

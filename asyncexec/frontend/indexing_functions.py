@@ -10,7 +10,7 @@ Raises:
 from __future__ import annotations
 
 import builtins
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -351,5 +351,5 @@ def _falling(x: Tensor) -> Tensor:
     dtype = dtype_of(x)
     if not dtype.is_integer:
         return tensor_op("Neg", [x])
-    highest: Any = np.iinfo(dtype.as_numpy_dtype).max if dtype.is_unsigned else -1
+    highest: object = np.iinfo(dtype.as_numpy_dtype).max if dtype.is_unsigned else -1
     return tensor_op("Sub", [as_tensor(np.array(highest, dtype.as_numpy_dtype)), x])

@@ -28,11 +28,11 @@ V = TypeVar("V", bound="Tensor[Any] | np.ndarray[Any, Any] | np.generic | float 
 
 @overload
 def while_loop(
-    cond: Callable[..., Any],
-    body: Callable[..., Any],
+    cond: Callable[..., object],
+    body: Callable[..., object],
     loop_vars: tuple[V, ...],
     *,
-    shape_invariants: Any = None,
+    shape_invariants: object = None,
     parallel_iterations: int = 10,
     maximum_iterations: TensorLike | None = None,
     checkpoint: int | None = None,
@@ -40,11 +40,11 @@ def while_loop(
 ) -> tuple[Tensor[Any], ...]: ...
 @overload
 def while_loop(
-    cond: Callable[..., Any],
-    body: Callable[..., Any],
+    cond: Callable[..., object],
+    body: Callable[..., object],
     loop_vars: list[V],
     *,
-    shape_invariants: Any = None,
+    shape_invariants: object = None,
     parallel_iterations: int = 10,
     maximum_iterations: TensorLike | None = None,
     checkpoint: int | None = None,
@@ -52,11 +52,11 @@ def while_loop(
 ) -> list[Tensor[Any]]: ...
 @overload
 def while_loop(
-    cond: Callable[[Tensor[Any]], Any],
-    body: Callable[[Tensor[Any]], Any],
+    cond: Callable[[Tensor[Any]], object],
+    body: Callable[[Tensor[Any]], object],
     loop_vars: V,
     *,
-    shape_invariants: Any = None,
+    shape_invariants: object = None,
     parallel_iterations: int = 10,
     maximum_iterations: TensorLike | None = None,
     checkpoint: int | None = None,
@@ -64,22 +64,22 @@ def while_loop(
 ) -> Tensor[Any]: ...
 @overload
 def while_loop(
-    cond: Callable[..., Any],
-    body: Callable[..., Any],
-    loop_vars: Any,
+    cond: Callable[..., object],
+    body: Callable[..., object],
+    loop_vars: object,
     *,
-    shape_invariants: Any = None,
+    shape_invariants: object = None,
     parallel_iterations: int = 10,
     maximum_iterations: TensorLike | None = None,
     checkpoint: int | None = None,
     name: str | None = None,
 ) -> Any: ...
 def while_loop(
-    cond: Callable[..., Any],
-    body: Callable[..., Any],
-    loop_vars: Any,
+    cond: Callable[..., object],
+    body: Callable[..., object],
+    loop_vars: object,
     *,
-    shape_invariants: Any = None,
+    shape_invariants: object = None,
     parallel_iterations: int = 10,
     maximum_iterations: TensorLike | None = None,
     checkpoint: int | None = None,
@@ -132,14 +132,14 @@ def while_loop(
             return _WhileLoop(loop, loop_vars, shape_invariants, maximum_iterations, every).built(cond, body)
 
 
-def checked_iterations(parallel_iterations: Any) -> int:
+def checked_iterations(parallel_iterations: object) -> int:
     """*parallel_iterations*; InvalidArgumentError unless it is an int of 1 or more."""
     if not isinstance(parallel_iterations, (int, np.integer)) or parallel_iterations < 1:
         raise InvalidArgumentError(f"parallel_iterations is 1 or more, not {parallel_iterations!r}")
     return int(parallel_iterations)
 
 
-def _checked_checkpoint(checkpoint: Any) -> int | None:
+def _checked_checkpoint(checkpoint: object) -> int | None:
     if checkpoint is None:
         return None
     if not isinstance(checkpoint, (int, np.integer)) or isinstance(checkpoint, bool) or checkpoint < 1:
@@ -150,7 +150,7 @@ def _checked_checkpoint(checkpoint: Any) -> int | None:
     return int(checkpoint)
 
 
-def _graph_hint(leaf: Any) -> Any:
+def _graph_hint(leaf: object) -> object:
     return leaf.flow if isinstance(leaf, TensorArray) else leaf
 
 
@@ -161,7 +161,7 @@ class _WhileLoop:
         self,
         loop: LoopContext,
         loop_vars: Any,
-        shape_invariants: Any,
+        shape_invariants: object,
         maximum_iterations: TensorLike | None,
         checkpoint: int | None,
     ) -> None:
@@ -179,7 +179,7 @@ class _WhileLoop:
         shapes = self._shapes(shape_invariants)
         self._variables = [self._add(*pair, shape) for pair, shape in zip(self._leaves, shapes, strict=True)]
 
-    def built(self, cond: Callable[..., Any], body: Callable[..., Any]) -> Any:
+    def built(self, cond: Callable[..., object], body: Callable[..., object]) -> object:
         loop, variables = self._loop, self._variables
         with loop.graph.control_flow_scope(loop):
             if self._checkpoint is not None:
@@ -215,7 +215,7 @@ class _WhileLoop:
         found = flatten_like(nest, invariants, "shape_invariants", "loop_vars", exactly=False)
         return [as_shape(shape) for shape in found]
 
-    def _add(self, label: str, leaf: Any, invariant: TensorShape | None) -> LoopVariable:
+    def _add(self, label: str, leaf: object, invariant: TensorShape | None) -> LoopVariable:
         try:
             tensor = leaf.flow if isinstance(leaf, TensorArray) else as_tensor(leaf)
         except OpError as error:
@@ -237,14 +237,14 @@ class _WhileLoop:
             )
         return self._loop.add_variable(tensor, shape, label)
 
-    def _arguments(self, tensors: list[Tensor]) -> list[Any]:
+    def _arguments(self, tensors: list[Tensor]) -> list[object]:
         packed = self._packed(tensors)
         return list(packed) if self._is_unpacked else [packed]
 
     def _packed(self, tensors: list[Tensor]) -> Any:
         return pack(self._nest, [like(leaf, tensor) for (_, leaf), tensor in zip(self._leaves, tensors, strict=True)])
 
-    def _predicate(self, decided: Any) -> Tensor:
+    def _predicate(self, decided: object) -> Tensor:
         if isinstance(decided, (list, tuple)) and len(decided) == 1:
             decided = decided[0]
         predicate = scalar_bool(decided, f"the predicate of {self._where}")
@@ -252,7 +252,7 @@ class _WhileLoop:
             return predicate
         return logical_and(less(self._counter.merged, self._maximum), predicate)
 
-    def _matched(self, result: Any) -> list[Any]:
+    def _matched(self, result: object) -> list[object]:
         nest = self._nest
         if self._is_unpacked:
             nest = list(nest)
@@ -263,12 +263,12 @@ class _WhileLoop:
         return flatten_like(nest, result, f"{self._where}: the result of body", "the nest of loop_vars")
 
 
-def like(leaf: Any, tensor: Tensor) -> Any:
+def like(leaf: object, tensor: Tensor) -> Any:
     """What stands for *leaf* when *tensor* is its value: the tensor, or a TensorArray of that flow."""
     return leaf.with_state(tensor) if isinstance(leaf, TensorArray) else tensor
 
 
-def next_value(variable: LoopVariable, leaf: Any, value: Any, where: str) -> Tensor:
+def next_value(variable: LoopVariable, leaf: object, value: object, where: str) -> Tensor:
     """*value* as the tensor that *variable*, which was *leaf* at first, becomes.
 
     Raises:
@@ -300,7 +300,7 @@ def next_value(variable: LoopVariable, leaf: Any, value: Any, where: str) -> Ten
     return tensor
 
 
-def _next_flow(leaf: Any, value: Any, what: str) -> Tensor:
+def _next_flow(leaf: object, value: object, what: str) -> Tensor:
     if not isinstance(leaf, TensorArray) or not isinstance(value, TensorArray):
         one, other = ("a TensorArray", "something else")[:: 1 if isinstance(leaf, TensorArray) else -1]
         raise InvalidTypeError(f"{what} is {one} at first, but {other} after an iteration")

@@ -174,7 +174,7 @@ def _folded(
     name: str,
     *,
     collects: bool,
-) -> Any:
+) -> object:
     with errors_at_caller(), composite(name, name, [*_tensors_of(elems), *_tensors_of(initializer)]) as scope:
         rows = _Rows(elems, scope[:-1])
         first = rows.read(rows.last if reverse else 0) if initializer is None else initializer
@@ -236,9 +236,9 @@ def _outputs(result: object, signature: object, where: str) -> list[Tensor]:
     return outputs
 
 
-def _result_or_error(fn: Callable[[Any], Any], element: object, signature: object, where: str) -> Any:
+def _result_or_error(fn: Callable[[Any], Any], element: object, signature: object, where: str) -> object:
     """The nest that *fn* gives for *element*, as objects, each of which is the error where it fails."""
-    result: Any = None
+    result: object = None
 
     def tried() -> Any:
         nonlocal result

@@ -56,7 +56,7 @@ def flatten_like(
     return list(_matched(reference, nest, where, whose, exactly))
 
 
-def _matched(reference: object, nest: object, where: str, whose: str, exactly: bool) -> Iterator[Any]:
+def _matched(reference: object, nest: object, where: str, whose: str, exactly: bool) -> Iterator[object]:
     wanted, found = members(reference), members(nest)
     if wanted is None:
         if exactly and found is not None:
@@ -78,7 +78,7 @@ def _is_same_kind(reference: object, nest: object) -> bool:
     return type(reference) is type(nest)
 
 
-def _keys(found: Sequence[tuple[str, Any]]) -> str:
+def _keys(found: Sequence[tuple[str, object]]) -> str:
     return ", ".join(step for step, _ in found) or "no members"
 
 

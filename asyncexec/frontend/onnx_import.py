@@ -20,7 +20,7 @@ from asyncexec.importers.onnx_scope import Value
 
 
 def import_onnx(
-    model: str | PathLike[str] | bytes | Any,
+    model: str | PathLike[str] | bytes | object,
     input_map: Mapping[str, object] | None = None,
     return_elements: Sequence[str] | None = None,
     *,

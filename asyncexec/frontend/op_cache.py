@@ -185,12 +185,12 @@ class OpCache:
             self._warn(f"the entry {name!r} cannot be used: {_told(error)}")
             return None
 
-    def _checked(self, outputs: list[Any], give: Give) -> list[Any]:
+    def _checked(self, outputs: list[object], give: Give) -> list[object]:
         if len(outputs) != self._num_outputs:
             raise DataLossError(f"it has {len(outputs)} outputs, and the op {self._num_outputs}")
         return self.listed(give(self.result(outputs)))
 
-    async def keep(self, digest: bytes, outputs: Sequence[Any]) -> list[Any]:
+    async def keep(self, digest: bytes, outputs: Sequence[object]) -> list[Any]:
         """*outputs* that nobody can change, which are kept where that can be done."""
         if has_more_than(outputs, _LARGE_BYTES):
             kept, num_bytes = await asyncio.to_thread(_kept, outputs)
@@ -229,7 +229,7 @@ class OpCache:
         warn_of_kernel(f"cache of op {self.op!r}: {message}", CacheWarning)
 
 
-def _kept(outputs: Sequence[object]) -> tuple[list[Any], int]:
+def _kept(outputs: Sequence[object]) -> tuple[list[object], int]:
     """*outputs* that nobody can change, and about how many bytes they have."""
     return [keep(output) for output in outputs], sum(map(num_bytes_of, outputs))
 
@@ -281,7 +281,7 @@ class CachedCall:
         content = [self._names, *inputs] if self._key is None else self._key(*inputs)
         return await self._shared_or_fallback(await self._cache.digest(content, is_key=is_key), inputs)
 
-    async def _shared(self, digest: bytes, inputs: Sequence[object]) -> Any:
+    async def _shared(self, digest: bytes, inputs: Sequence[object]) -> object:
         stats = begin_call()
         outputs = self._cache.find_nowait(digest)
         if outputs is not None:

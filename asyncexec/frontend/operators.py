@@ -78,7 +78,7 @@ def _is_mask(key: object) -> bool:
 class _Slices:
     """The inputs and masks of a StridedSlice, entry by entry."""
 
-    begin: list[Any] = field(default_factory=list)
+    begin: list[object] = field(default_factory=list)
     end: list[Any] = field(default_factory=list)
     strides: list[Any] = field(default_factory=list)
     masks: dict[str, Any] = field(default_factory=dict)
@@ -124,13 +124,13 @@ def _of_one_dtype(parts: _Slices) -> list[Tensor]:
     return [as_tensor([_widened(entry, wanted) for entry in entries], wanted) for entries in lists]
 
 
-def _widened(entry: object, dtype: types.DType) -> Any:
+def _widened(entry: object, dtype: types.DType) -> object:
     if isinstance(entry, Tensor) and dtype_of(entry) is not dtype:
         return tensor_op("Cast", [entry], DstT=dtype)
     return entry
 
 
-def _index(value: Any) -> Any:
+def _index(value: Any) -> object:
     """*value* as an int or a scalar integer tensor; InvalidTypeError for what cannot be an index."""
     if isinstance(value, TensorSource):
         value = value.as_tensor()

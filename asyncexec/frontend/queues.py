@@ -104,7 +104,7 @@ class QueueBase:
             )
         return components
 
-    def _element(self, taken: list[Tensor], leading: list[int | None]) -> Any:
+    def _element(self, taken: list[Tensor], leading: list[int | None]) -> object:
         for tensor, shape in zip(taken, self.shapes, strict=True):
             if shape.dims is not None:
                 tensor.set_shape(TensorShape([*leading, *shape.dims]))

@@ -140,7 +140,10 @@ class SourceKernel:
 
 
 def source(
-    values: Values[Any] | Callable[..., Values[Any]], dtype: DTypeLike, shape: ShapeLike = None, name: str | None = None
+    values: Values[object] | Callable[..., Values[object]],
+    dtype: DTypeLike,
+    shape: ShapeLike = None,
+    name: str | None = None,
 ) -> Tensor:
     """A tensor that ``session.stream(fetches)`` draws from *values*, one value for each item.
 
@@ -213,7 +216,7 @@ async def drawing(values: object) -> AsyncIterator[AsyncIterator[Any]]:
             await close_iterators([iterator])
 
 
-async def close_iterators(iterators: Iterable[AsyncIterator[Any]]) -> None:
+async def close_iterators(iterators: Iterable[AsyncIterator[object]]) -> None:
     """Let generators that are not at their end clean up now; dropped, they would do so in tasks nobody waits for.
 
     Raises what the first of them raises when all have been closed.
@@ -232,7 +235,7 @@ async def close_iterators(iterators: Iterable[AsyncIterator[Any]]) -> None:
             del failure  # its traceback holds this frame
 
 
-async def _from_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
+async def _from_queue(queue: asyncio.Queue[object]) -> AsyncIterator[object]:
     shut_down: Any = getattr(asyncio, "QueueShutDown", ())  # since Python 3.13
     while True:
         try:
@@ -242,7 +245,7 @@ async def _from_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
         yield value
 
 
-async def _from_iterable(values: Iterable[object]) -> AsyncIterator[Any]:
+async def _from_iterable(values: Iterable[object]) -> AsyncIterator[object]:
     for value in values:
         yield value
 

@@ -34,7 +34,7 @@ def _is_sequence(values: object) -> bool:
     return isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
 
 
-def values_from(values: Any, position: Any) -> Any:
+def values_from(values: Any, position: object) -> Any:
     """What *values* gives from *position* on; all of it where *position* is None, or it cannot seek.
 
     Raises:
@@ -63,7 +63,7 @@ def tells_positions(values: object) -> bool:
 class _Tail(Iterable[Any]):
     """The items of a sequence from number *start* on."""
 
-    def __init__(self, values: Any, start: Any) -> None:
+    def __init__(self, values: Any, start: object) -> None:
         if type(start) is not int or start < 0:
             raise InvalidArgumentError(f"a position in a sequence is a number of items, not {start!r}")
         if start > len(values):
@@ -74,7 +74,7 @@ class _Tail(Iterable[Any]):
         self._values = values
         self._start = start
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return map(self._values.__getitem__, range(self._start, len(self._values)))
 
 
@@ -85,7 +85,7 @@ def made(values: object) -> Any:
     return values
 
 
-def _as_it_is(position: object) -> Any:
+def _as_it_is(position: object) -> object:
     """*position* as it is now: an iterator may change a dict or list of offsets in place."""
     return copy.deepcopy(position) if isinstance(position, (dict, list)) else position
 

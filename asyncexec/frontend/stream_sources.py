@@ -40,7 +40,7 @@ class Windows(AsyncIterable[list[T]]):
         """The windows of the values from *position* on."""
         return Windows(Seeked(self._made, position), self._size, self._seconds)
 
-    def _made(self) -> Any:
+    def _made(self) -> object:
         return made(self._values)
 
     def __aiter__(self) -> AsyncIterator[list[T]]:
@@ -84,7 +84,7 @@ class _Gathering(Generic[T]):
         self._window: list[T] = []
         self.position: Any = None  # behind the last value of the last window that was taken
         self._window_position: Any = None  # behind the last value that is in a window
-        self._drawn_position: Any = None  # behind the last value that was drawn
+        self._drawn_position: object = None  # behind the last value that was drawn
         self._task: asyncio.Task[None] | None = None  # in which they are gathered
         self._late: list[T] = []  # a value that waits for the next window
         self._timer: asyncio.TimerHandle | None = None

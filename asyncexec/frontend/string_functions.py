@@ -12,7 +12,7 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from asyncexec.framework import types
 from asyncexec.framework.types import as_dtype
@@ -51,7 +51,7 @@ def as_string(
         width: the smallest number of characters.
         fill: the character that pads the text at its front, by default a blank.
     """
-    options: dict[str, Any] = {"precision": precision, "scientific": scientific, "shortest": shortest}
+    options: dict[str, object] = {"precision": precision, "scientific": scientific, "shortest": shortest}
     return tensor_op("AsString", [input], name, width=width, fill=fill, **options)
 
 

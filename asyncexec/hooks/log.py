@@ -73,7 +73,7 @@ def span_title(span: Span) -> str:
 
 def as_dict(span: Span) -> dict[str, Any]:
     """*span* as a mapping: its kind, name, number and attributes, and the numbers of the steps around it."""
-    found: dict[str, Any] = {"kind": span.kind, "name": span.name, **span.attributes}
+    found: dict[str, object] = {"kind": span.kind, "name": span.name, **span.attributes}
     if span.kind in ("step", "stream", "item", "retry"):
         found["number"] = span.number
     around: Span | None = span.step

@@ -83,7 +83,7 @@ class OpenTelemetry(Hook):
         if kind not in self._kinds:
             return
         keys = self._keys
-        attributes: dict[str, Any] = {_KIND: kind}
+        attributes: dict[str, object] = {_KIND: kind}
         for key, value in span.attributes.items():
             attributes[keys[key]] = value
         if span.number or kind == "item":
@@ -126,7 +126,7 @@ class OpenTelemetry(Hook):
             span = span.parent
         return found
 
-    def _links_to(self, spans: Iterable[Span]) -> list[Any]:
+    def _links_to(self, spans: Iterable[Span]) -> list[object]:
         return [self._trace.Link(each[0].get_span_context()) for each in map(self._nearest, spans) if each]
 
     def _measure(self, span: Span, error: BaseException | None) -> None:

@@ -47,7 +47,7 @@ class Progress(Hook):
         )
         self._tasks: dict[Span, Any] = {}
         self._failed: dict[Span, int] = {}
-        self._ended: deque[Any] = deque()  # bars of streams
+        self._ended: deque[object] = deque()  # bars of streams
 
     def __enter__(self) -> Self:
         self._progress.start()

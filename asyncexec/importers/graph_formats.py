@@ -68,7 +68,7 @@ def graph_def_from_proto(message: object) -> GraphDef:
     return parse_graph_def(serialize(message, "the message"), "pb", source="the message")
 
 
-def graph_def_to_proto(graph_def: GraphDef) -> Any:
+def graph_def_to_proto(graph_def: GraphDef) -> object:
     """*graph_def* as a protobuf message with the fields of TensorFlow's GraphDef.
 
     Its class is of this package; TensorFlow's own reads the same bytes:
@@ -106,7 +106,7 @@ def parse_message(message_class: object, data: bytes, source: str, what: str, co
         ) from error
 
 
-def parse_text_message(message: object, data: bytes, source: str, what: str) -> Any:
+def parse_text_message(message: object, data: bytes, source: str, what: str) -> object:
     """*message*, filled from protobuf text; InvalidArgumentError, naming the line, when that is not *what*."""
     text_format = require("google.protobuf.text_format", extra="tf")
     try:
@@ -181,7 +181,7 @@ def _parse_json(data: bytes, source: str) -> GraphDef:
         raise DataLossError(f"{source} is not a GraphDef as JSON, or is cut short: {error}") from error
 
 
-def _without_nulls(value: object) -> Any:
+def _without_nulls(value: object) -> object:
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.importers.onnx_graph import GraphWriter, OnnxGraph
 from asyncexec.importers.onnx_model import read_onnx_model
@@ -15,7 +15,7 @@ SIGNATURE: Final = "serving_default"
 ONNX_SUFFIX: Final = ".onnx"
 
 
-def load_onnx(source: str | PathLike[str] | bytes | Any) -> SavedModel:
+def load_onnx(source: str | PathLike[str] | bytes | object) -> SavedModel:
     """The model at a path, in bytes or in an ``onnx.ModelProto``; its inputs and outputs by their ONNX names.
 
     Inputs with a default are in the graph, but not among those that the signature asks for.

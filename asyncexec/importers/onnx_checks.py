@@ -50,7 +50,7 @@ def check_expansion(model: Any) -> None:
         InvalidArgumentError: a function is there twice, or calls itself.
         ResourceExhaustedError: there would be too many nodes.
     """
-    functions: dict[FunctionKey, Any] = {}
+    functions: dict[FunctionKey, object] = {}
     for function in model.functions:
         key = (plain_domain(function.domain), function.name, function.overload)
         if functions.setdefault(key, function) is not function:

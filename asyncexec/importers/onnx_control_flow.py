@@ -44,7 +44,7 @@ class Writer(Protocol):
     functions: dict[str, FunctionDef]
     opset: int
 
-    def write_body(self, scope: Scope, graph: Any) -> None: ...
+    def write_body(self, scope: Scope, graph: object) -> None: ...
 
 
 def types_in(graph: Any) -> dict[str, ValueType]:
@@ -165,7 +165,7 @@ class _Newer:
             scope.define(name, value)
 
 
-def _over_batches(node: Any, who: str) -> Any:
+def _over_batches(node: Any, who: str) -> object:
     """A Scan of operator set 8, whose inputs are batches, as a Scan over the batch of Scans."""
     helper: Any = require("onnx.helper", extra="onnx")
     onnx: Any = require("onnx", extra="onnx")
@@ -392,7 +392,7 @@ class _Loop:
         return keep(self._writer, f"{self._name}/cond", scope, args, [goes_on])
 
 
-def _captured(scope: Scope, node: Any, graphs: Sequence[Any]) -> dict[str, Value]:
+def _captured(scope: Scope, node: object, graphs: Sequence[object]) -> dict[str, Value]:
     who = f"the graph in node {describe(node)}"
     return {name: scope.lookup(name, who) for graph in graphs for name in free_names(graph)}
 

@@ -179,9 +179,9 @@ class GraphWriter:
                 return scope.constant(_one_or_all(attribute, "s", "strings"), name, string)
         raise InvalidArgumentError(f"a Constant has no attribute {attribute.name!r}")
 
-    def _initializers(self, graph: Any) -> dict[str, Any]:
+    def _initializers(self, graph: Any) -> dict[str, object]:
         """The initializers of *graph* by name, sparse ones too."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name, tensor in (
             *((tensor.name, tensor) for tensor in graph.initializer),
             *((tensor.values.name, tensor) for tensor in graph.sparse_initializer),
@@ -227,5 +227,5 @@ def _trimmed(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _one_or_all(attribute: Any, one: str, several: str) -> Any:
+def _one_or_all(attribute: Any, one: str, several: str) -> object:
     return list(getattr(attribute, several)) if attribute.name.endswith("s") else getattr(attribute, one)

@@ -71,7 +71,7 @@ def read_onnx_model(source: object) -> OnnxModel:
     return OnnxModel(light.graph, tensors, opsets, folder, model.ir_version)
 
 
-def _parsed(onnx: Any, source: Any) -> tuple[Any, Path | None, str]:
+def _parsed(onnx: Any, source: object) -> tuple[Any, Path | None, str]:
     if isinstance(source, onnx.ModelProto):
         return source, None, "the model"
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -104,13 +104,13 @@ def _new_enough(onnx: object, model: object) -> Any:
         ) from error
 
 
-def _without_large_tensors(onnx: Any, model: Any) -> tuple[Any, dict[str, Any]]:
+def _without_large_tensors(onnx: Any, model: Any) -> tuple[object, dict[str, Any]]:
     """A copy of *model* whose large initializers have no values, and these by name."""
     light = onnx.ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":
             _copy(light, field, value)
-    large: dict[str, Any] = {}
+    large: dict[str, object] = {}
     for field, value in model.graph.ListFields():
         if field.name != "initializer":
             _copy(light.graph, field, value)
@@ -126,7 +126,7 @@ def _without_large_tensors(onnx: Any, model: Any) -> tuple[Any, dict[str, Any]]:
     return light, large
 
 
-def _copy(target: Any, field: Any, value: Any) -> None:
+def _copy(target: object, field: Any, value: object) -> None:
     if field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED:
         getattr(target, field.name).extend(value)
     elif field.message_type is not None:

@@ -56,7 +56,7 @@ class OnnxTensors:
         self._folder = folder
         self._budget = ByteBudget(byte_budget)
 
-    def read(self, tensor: Any, where: str) -> TensorProto:
+    def read(self, tensor: object, where: str) -> TensorProto:
         """The wire form of an ``onnx.TensorProto``.
 
         Raises:

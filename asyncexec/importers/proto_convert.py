@@ -80,7 +80,7 @@ class GraphReader:
         found = self._by_type.get(descriptor.full_name)
         if found is not None:
             return found
-        fields: dict[Any, tuple[str, Callable[[Any], Any] | None]] = {}
+        fields: dict[object, tuple[str, Callable[[Any], Any] | None]] = {}
         model = _model_of(descriptor)
         reader = _attr_value_reader(fields) if model is AttrValue else _fields_reader(model, fields)
         if model is TensorShapeProto:
@@ -91,7 +91,7 @@ class GraphReader:
             fields[field] = (field.name, self._field_reader(field, defaults[field.name]))
         return reader
 
-    def _field_reader(self, field: Any, default: Any) -> Callable[[Any], Any] | None:
+    def _field_reader(self, field: Any, default: object) -> Callable[[Any], Any] | None:
         """What turns the value of *field* into that of the model; None when it is the same."""
         one: Callable[[Any], Any] | None = None
         if isinstance(default, Mapping):
@@ -115,8 +115,8 @@ class GraphReader:
             return tuple if one is None else lambda values: tuple(map(one, values))
         return one
 
-    def _shared_shape(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def read_shape(message: Any) -> Any:
+    def _shared_shape(self, read: Callable[[Any], Any]) -> Callable[[Any], object]:
+        def read_shape(message: Any) -> object:
             key = message.SerializeToString()
             found = self._shapes.get(key)
             if found is None:
@@ -190,16 +190,16 @@ def _is_left_out(key: str, value: Any) -> bool:
     return key.startswith("_") and not value.ByteSize()
 
 
-def _as_text(value: object) -> Any:
+def _as_text(value: object) -> object:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _fields_reader(
-    model: type[WireModel], readers: dict[Any, tuple[str, Callable[[Any], Any] | None]]
+    model: type[WireModel], readers: dict[object, tuple[str, Callable[[Any], Any] | None]]
 ) -> Callable[[Any], Any]:
     defaults, make = model.field_defaults(), model.from_fields
 
-    def read_fields(message: Any) -> Any:
+    def read_fields(message: Any) -> object:
         fields = defaults.copy()
         for field, value in message.ListFields():
             name, reader = readers[field]
@@ -209,7 +209,7 @@ def _fields_reader(
     return read_fields
 
 
-def _attr_value_reader(readers: dict[Any, tuple[str, Callable[[Any], Any] | None]]) -> Callable[[Any], Any]:
+def _attr_value_reader(readers: dict[object, tuple[str, Callable[[Any], Any] | None]]) -> Callable[[Any], Any]:
     def read_attr_value(message: Any) -> AttrValue:
         for field, value in message.ListFields():
             name, reader = readers[field]
@@ -242,7 +242,7 @@ class GraphWriter:
         defaults = _model_of(descriptor).field_defaults()
 
         def write(model: WireModel) -> Any:
-            values: dict[str, Any] = {}
+            values: dict[str, object] = {}
             for name, value in model.__dict__.items():
                 default = defaults.get(name)
                 # Only what a message has no presence for is left out at its default: False is not None here.
@@ -260,7 +260,7 @@ class GraphWriter:
             writers[field.name] = self._entries_of if is_attrs else self._field_writer(field, defaults[field.name])
         return write
 
-    def _field_writer(self, field: Any, default: Any) -> Callable[[Any], Any] | None:
+    def _field_writer(self, field: Any, default: object) -> Callable[[Any], Any] | None:
         """What turns the value of a model's field into that of a message; None when it is the same."""
         one: Callable[[Any], Any] | None = None
         if isinstance(default, Mapping):

@@ -15,7 +15,7 @@ from asyncexec.importers.proto_wire import LENGTH_DELIMITED, MOST_BYTES, NODE, W
 PART_BYTES: Final = 1 << 20  # parsed within a millisecond or two
 
 
-def parsed(message_class: Any, data: bytes, part_bytes: int = PART_BYTES, contents: Contents | None = None) -> Any:
+def parsed(message_class: Any, data: bytes, part_bytes: int = PART_BYTES, contents: Contents | None = None) -> object:
     """*data* as a message, parsed in parts of *part_bytes* or little more, as long as single fields are not larger.
 
     Of a GraphDef, large contents of tensors may be left out of the message: *contents* are told where they are.

@@ -72,7 +72,7 @@ def signatures_of(data: ModelData, graph: Graph) -> Mapping[str, SignatureDef]:
 def _signature_of(graph: Graph) -> SignatureDef:
     """The placeholders, and what nothing consumes, by the names of their nodes."""
     inputs = {node.name: node.outputs[0] for node in graph.operations if node.op in PLACEHOLDERS}
-    outputs: dict[str, Any] = {}
+    outputs: dict[str, object] = {}
     for node in output_nodes(graph.operations):
         for tensor in node.outputs:
             outputs[node.name if len(node.outputs) == 1 else tensor.name] = tensor

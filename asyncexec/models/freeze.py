@@ -121,7 +121,7 @@ class _Writer:
             "dtype": make_attr("type", info.dtype.base_dtype.enum),
             "shape": make_attr("shape", encode_shape(info.shape)),
         }
-        default: Any = self._signature.defaults.get(key)
+        default: object = self._signature.defaults.get(key)
         if default is None and tensor.op.op == "PlaceholderWithDefault" and tensor.op.inputs[0].op.op == "Const":
             default = tensor.op.inputs[0].op.get_attr("value")
         if default is None:
@@ -196,7 +196,7 @@ def _takes_reference(node: Node) -> bool:
     return any(arg.is_ref for arg in node.op_def.inputs)
 
 
-def _constant(name: str, value: Any, dtype: Any, device: str = "", inputs: Sequence[str] = ()) -> NodeDef:
+def _constant(name: str, value: object, dtype: Any, device: str = "", inputs: Sequence[str] = ()) -> NodeDef:
     attrs = {"dtype": make_attr("type", dtype.enum), "value": make_attr("tensor", encode_tensor(value, dtype))}
     return NodeDef(name=name, op="Const", input=tuple(inputs), device=device, attr=attrs)
 

@@ -67,7 +67,7 @@ class ModelSignature:
             )
         session = await self._model.ready()
         feeds = {info.name: given[name] for name, info in self.inputs.items() if name in given}
-        found: dict[str, Any] = await session.run({name: info.name for name, info in self.outputs.items()}, feeds)
+        found: dict[str, object] = await session.run({name: info.name for name, info in self.outputs.items()}, feeds)
         return found
 
     def __repr__(self) -> str:

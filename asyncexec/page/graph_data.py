@@ -21,12 +21,12 @@ MOST_ELEMENTS: Final = 16  # of an array whose elements are shown
 LONGEST_VALUE: Final = 300
 
 
-def graph_data(nodes: Sequence[ShownNode], unknown_ops: Iterable[str] = ()) -> dict[str, Any]:
+def graph_data(nodes: Sequence[ShownNode], unknown_ops: Iterable[str] = ()) -> dict[str, object]:
     """What the scripts of the page know of the graph; what nodes have in common is there once.
 
     A child of a group is the position of a node, or -1 - the position of a group.
     """
-    kinds: _Table[dict[str, Any]] = _Table()
+    kinds: _Table[dict[str, object]] = _Table()
     outputs: _Table[Sequence[Output]] = _Table()
     unknown = frozenset(unknown_ops)
 
@@ -60,9 +60,9 @@ class _Table(Generic[Row]):
         return found
 
 
-def _groups(root: Box) -> list[list[Any]]:
+def _groups(root: Box) -> list[list[object]]:
     boxes = [root]
-    rows: list[list[Any]] = []
+    rows: list[list[object]] = []
     for box in boxes:
         children: list[int] = []
         for child in box.children:

@@ -93,7 +93,7 @@ class _Decoder:
         return found[1]
 
 
-def _decoded(value: AttrValue) -> Any:
+def _decoded(value: AttrValue) -> object:
     try:
         return _attr_value.decode_attr_value(value)
     except OpError as error:

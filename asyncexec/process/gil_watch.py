@@ -99,7 +99,7 @@ class GilWatch:
             return False
         return self._watching.acquire(blocking=False)
 
-    def _watched(self, name: str, function: Callable[[], Any]) -> tuple[Any, Finding]:
+    def _watched(self, name: str, function: Callable[[], Any]) -> tuple[object, Finding]:
         probe = _Probe(partial(self._num_at_work, name))
         now_ns, cpu_ns = self._clock.now_ns, self._clock.cpu_ns
         start, cpu = now_ns(), cpu_ns()

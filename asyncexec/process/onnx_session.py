@@ -141,7 +141,7 @@ class OnnxSession:
         given, guards = outputs[: -self._num_guards], outputs[-self._num_guards :]
         return None if any(np.isnan(guard) for guard in guards) else given
 
-    def _until(self, feeds: dict[str, Any], manager: CancellationManager) -> list[Any]:
+    def _until(self, feeds: dict[str, object], manager: CancellationManager) -> list[Any]:
         """The outputs for *feeds*, unless *manager* ends the call."""
         try:
             options = self._spare_options.pop()
@@ -162,7 +162,7 @@ class OnnxSession:
             self._spare_options.append(options)
         return outputs
 
-    def _within_budget(self, feeds: dict[str, Any], options: object) -> list[Any]:
+    def _within_budget(self, feeds: dict[str, object], options: object) -> list[Any]:
         work = 0.0 if self._wide is None else self._work.on_threads(self._times(feeds))
         patience_s = min(_PATIENCE_S * work, _MOST_PATIENCE_S)
         if asyncio._get_running_loop() is not None:  # which is not to wait
@@ -296,7 +296,7 @@ def encoded(model: OnnxModel) -> tuple[bytes, dict[str, Array]]:
     return data, arrays
 
 
-def _outside(name: str, array: Array) -> Any:
+def _outside(name: str, array: Array) -> object:
     """What stands in a model for a constant that is given beside it."""
     proto = require("onnx", extra=EXTRA).TensorProto
     data_type = require("onnx.helper", extra=EXTRA).np_dtype_to_tensor_dtype(array.dtype)

@@ -198,7 +198,7 @@ def _flat(tensor: str, data: object) -> list[Any]:
     return data
 
 
-def _elements(tensor: str, datatype: str, dtype: DType, flat: list[Any]) -> NDArray[Any]:
+def _elements(tensor: str, datatype: str, dtype: DType, flat: list[object]) -> NDArray[Any]:
     """*flat* as an array, where nothing is lost by that but the precision of floats."""
     found = set(map(type, flat))
     numeric = _NUMERIC.get(datatype)

@@ -193,12 +193,12 @@ def is_cancelled() -> bool:
     return task is None or bool(task.cancelling())
 
 
-def _this_task() -> Any:
+def _this_task() -> object:
     # A function of its own: a frame that an exception of the task knows must not know the task.
     return asyncio.current_task()
 
 
-async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _cancel(tasks: Iterable[asyncio.Task[object]]) -> None:
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -16,7 +16,7 @@ _MAX_UNDER_WAY: Final = 1_000
 _MAX_TOLD: Final = 2  # in the message
 
 
-async def within(timeout_s: float, run: Coroutine[Any, Any, Any]) -> Any:
+async def within(timeout_s: float, run: Coroutine[Any, Any, object]) -> Any:
     """What *run* gives; DeadlineExceededError, which says what it was at, if it takes longer than that."""
     try:
         loop = running_loop()

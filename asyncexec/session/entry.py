@@ -28,7 +28,7 @@ def write_entry(
     """
     if len(feeds) > MAX_STATEMENTS or (growth is not None and growth.of_sizes):
         return None
-    names: dict[str, Any] = {"function": function, "array": np.ndarray}
+    names: dict[str, object] = {"function": function, "array": np.ndarray}
     lines: list[str] = []
     for number, tensor in enumerate(feeds):
         misfits = _misfits(tensor, number, names)
@@ -43,7 +43,7 @@ def write_entry(
     return FunctionType(next(each for each in module.co_consts if isinstance(each, CodeType)), names)
 
 
-def _misfits(tensor: Tensor, number: int, names: dict[str, Any]) -> list[str] | None:
+def _misfits(tensor: Tensor, number: int, names: dict[str, object]) -> list[str] | None:
     """What is true of a value of *tensor* that is not to be taken as it is, as ``feed_converter`` has it."""
     dtype = tensor.dtype.base_dtype
     if dtype.is_opaque or dtype is types.string or takes_lists(tensor):

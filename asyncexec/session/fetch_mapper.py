@@ -138,7 +138,7 @@ def _is_run_for_its_value(node: Node) -> bool:
     return len(properties.output_dtypes) == 1 and not changes
 
 
-def _gathered(parts: Sequence[Part]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _gathered(parts: Sequence[Part]) -> Callable[[Sequence[Any]], Sequence[object]]:
     """A function that makes all *parts*, in order."""
     if len(parts) > 1 and all(isinstance(part, int) for part in parts):
         return itemgetter(*parts)
@@ -219,7 +219,7 @@ async def read_fetches(graph: Graph, fetches: object, key: object, clock: Clock)
     return mapper
 
 
-def _exact_key(key: object) -> Any:
+def _exact_key(key: object) -> object:
     """What is equal for keys of a mapping that are equal and of the same types: 1, 1.0 and True are three."""
     kind = type(key)
     if kind is str:

@@ -35,7 +35,7 @@ _SHOWN: Final = 3
 def fingerprint_of(fetches: Iterable[str], nodes: Iterable[Node]) -> Stage[bytes]:
     """The fingerprint of *nodes*, compressed, as a stage."""
     encode = NodeEncoder().node_def
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[object]] = {}
     ordered = sorted(nodes, key=lambda node: node.id)
     functions: set[str] = set()
     for start in range(0, len(ordered), STRIDE):

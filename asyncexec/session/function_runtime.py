@@ -182,7 +182,7 @@ class _Function(_Compiled):
             end_trace(token)
             await self._include_stats(collector, traces)
 
-    def _fetched(self, step: PartOfStep | ExecutorBarrier) -> list[Any]:
+    def _fetched(self, step: PartOfStep | ExecutorBarrier) -> list[object]:
         values = step.fetched()
         if any(value is NOTHING for value in values):
             assert self.call.function is not None  # an op gives all its outputs

@@ -7,7 +7,7 @@ the contents are gathered, in slices, and become values of the record of their o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.durable.record import Record
 from asyncexec.framework.cooperative import Stage
@@ -21,7 +21,7 @@ _OBJECT_BYTES: Final = 64  # of one in a list, at a guess
 def with_contents(record: Record) -> Stage[Record]:
     """*record* with the contents that it has yet to gather, as a stage."""
     about, values = dict(record.about), dict(record.values)
-    told: dict[str, Any] = dict(about.get(_HELD, {}))
+    told: dict[str, object] = dict(about.get(_HELD, {}))
     positions = about.get("positions")
     if isinstance(positions, HeldContent):
         about["positions"] = None
@@ -41,7 +41,7 @@ def with_contents(record: Record) -> Stage[Record]:
     return Record(about, values)
 
 
-def _gather(told: dict[str, Any], values: dict[str, Any], name: str, place: HeldContent) -> Stage[None]:
+def _gather(told: dict[str, object], values: dict[str, object], name: str, place: HeldContent) -> Stage[None]:
     content = yield from held(place)
     told[name] = [content.about, len(content.values)]
     values |= {f"{name} {i}": value for i, value in enumerate(content.values)}

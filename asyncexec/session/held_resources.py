@@ -77,8 +77,8 @@ def _is_resource(dtype: DType) -> bool:
 
 def contents_of(resources: Mapping[ResourceKey, Restorable]) -> tuple[list[Any], dict[str, Any]]:
     """What JSON has of *resources*, and their tensors by name."""
-    about: list[Any] = []
-    values: dict[str, Any] = {}
+    about: list[object] = []
+    values: dict[str, object] = {}
     for (container, name), resource in resources.items():
         told, tensors = resource.to_state()
         about.append([container, name, type(resource).__name__, told, len(tensors)])

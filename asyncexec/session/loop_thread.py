@@ -60,7 +60,7 @@ class _Call:
         self._args = args
         self._task: asyncio.Task[None] | None = None
         self._has_begun = self._is_cancelled = False
-        self._result: Any = None
+        self._result: object = None
         self._error: BaseException | None = None
         self.ended = _Latch()
 

@@ -93,7 +93,7 @@ class PartialRun:
             FailedPreconditionError: it is not under way, or began in another event loop.
         """
         self._check_under_way()
-        given: dict[int, Any] = {}
+        given: dict[int, object] = {}
         for key, value in feeds.items():
             tensor = fed_tensor(self._graph, key)
             position = self._feed_position(tensor)
@@ -120,7 +120,7 @@ class PartialRun:
 
     def _converted(self, given: Mapping[int, object]) -> Stage[dict[int, Any]]:
         prepared = self._prepared
-        values: dict[int, Any] = {}
+        values: dict[int, object] = {}
         for position, value in given.items():
             values[position] = yield from detach_in_slices(
                 prepared.feeds[position], prepared.converters[position], value

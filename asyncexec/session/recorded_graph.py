@@ -45,7 +45,7 @@ _LEFT_OUT: Final = frozenset({"_class"})  # the nodes that it names may not be t
 _OBJECT: Final = "_RecordedObject"
 _JSON: Final = JsonCodec()
 _numbers: Final = itertools.count()
-_stand_ins: Final[dict[tuple[str, Any], str]] = {}
+_stand_ins: Final[dict[tuple[str, object], str]] = {}
 
 
 def ancestors_of(nodes: Iterable[Node]) -> Stage[list[Node]]:
@@ -153,7 +153,7 @@ def graph_of(run: RunRecord, source: str) -> Graph:
     names = {op: _stand_in(op, recorded) for op, recorded in run.user_ops.items()}
 
     def renamed(node: NodeDef) -> NodeDef:
-        changes: dict[str, Any] = {}
+        changes: dict[str, object] = {}
         if node.op in names:
             changes["op"] = names[node.op]
         elif node.op == "Const" and node.name in run.constants:
@@ -206,7 +206,7 @@ def _stand_in(op: str, recorded: RecordedOp) -> str:
     return found
 
 
-def _hashable(shape: Sequence[int | None] | None) -> Any:
+def _hashable(shape: Sequence[int | None] | None) -> object:
     return None if shape is None else tuple(shape)
 
 

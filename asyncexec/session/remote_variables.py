@@ -73,7 +73,7 @@ async def read_remote(session: Session, variables: Mapping[str, RemoteVariable])
     """
     if not variables:
         return {}
-    found: dict[str, Any] = await session.run({name: each.read for name, each in variables.items()})
+    found: dict[str, object] = await session.run({name: each.read for name, each in variables.items()})
     return found
 
 

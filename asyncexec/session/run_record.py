@@ -175,7 +175,7 @@ def parts_of(run: RunRecord) -> list[bytes | memoryview]:
     return to_parts(Record(about, values.values), _JSON)
 
 
-def _told_of_call(call: RecordedCall, number: int, values: _Values) -> dict[str, Any]:
+def _told_of_call(call: RecordedCall, number: int, values: _Values) -> dict[str, object]:
     for index, value in enumerate(call.outputs):
         values.add(f"call {number} output {index}", value)
     return {

@@ -236,7 +236,7 @@ class ItemRecorder:
         """Item *number* has ended well."""
         self._recorders.pop(number, None)
 
-    def end(self, number: int, states: Mapping[int, Any], error: BaseException) -> Coroutine[Any, Any, None] | None:
+    def end(self, number: int, states: Mapping[int, object], error: BaseException) -> Coroutine[Any, Any, None] | None:
         """What writes the record of item *number*, which has failed with *error*; *states* are fed, by position."""
         recorder = self._recorders.pop(number, None)
         if recorder is None or recorder.feeds is None or not isinstance(error, OpError):

@@ -187,7 +187,7 @@ def _save(variables: Mapping[str, Variable], path: Path, others: Sequence[SavedT
 
 def _restore(
     variables: Mapping[str, Variable], remote: Mapping[str, RemoteVariable], path: Path, *, ignores_others: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Assign *variables*; the values of those on workers."""
     file = open_variables(path)
     _check_fit({**variables, **remote}, file, path, ignores_others=ignores_others)

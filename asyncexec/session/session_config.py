@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -12,7 +12,7 @@ from asyncexec.framework.file_errors import checked_path
 from asyncexec.framework.queue_policy import QueuePolicy
 
 
-def _as_path(path: object) -> Any:
+def _as_path(path: object) -> object:
     return checked_path(path, "where a record is written") if isinstance(path, (str, PathLike)) else path
 
 

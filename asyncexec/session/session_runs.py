@@ -250,7 +250,7 @@ class SessionRuns:
         targets: Iterable[Node | Tensor | str],
         options: RunOptions | None,
         metadata: RunMetadata | None,
-    ) -> Any:
+    ) -> object:
         """See Session.run."""
         assert self._journals is not None
         self._check_open()
@@ -268,8 +268,8 @@ class SessionRuns:
             return await self._begin(given, partial(self._attempt, journal, fetches, targets, _NO_ANSWER))
 
     async def _go_on(
-        self, run_id: str, answer: tuple[str, Any], options: RunOptions | None, metadata: RunMetadata | None
-    ) -> Any:
+        self, run_id: str, answer: tuple[str, object], options: RunOptions | None, metadata: RunMetadata | None
+    ) -> object:
         assert self._journals is not None
         if options is not None and options.run_id not in (None, run_id):
             raise InvalidArgumentError(
@@ -293,7 +293,7 @@ class SessionRuns:
             given = fetches, feeds, targets, options, metadata
             return await self._begin(given, partial(self._attempt, journal, fetches, targets, answer))
 
-    async def _begin(self, given: tuple[Any, ...], run: Any) -> Any:
+    async def _begin(self, given: tuple[Any, ...], run: object) -> object:
         """Prepare the signature, and *run* it."""
         fetches, feeds, targets, options, metadata = given
         feeds = {} if feeds is None else feeds
@@ -311,12 +311,12 @@ class SessionRuns:
         journal: RunJournal,
         fetches: object,
         targets: Iterable[object],
-        answer: tuple[str, Any],
+        answer: tuple[str, object],
         prepared: ExecutorsAndKeys,
         values: Sequence[object],
         options: RunOptions | None,
         metadata: RunMetadata | None,
-    ) -> Any:
+    ) -> object:
         """Run a step of *journal*'s run, after the pause of *answer*'s token has been given its value."""
         fingerprint = await self._fingerprint(prepared)
         feeds = await self._named_feeds(prepared, values)
@@ -347,7 +347,7 @@ class SessionRuns:
             known[prepared] = base64.b64encode(made).decode()
         return known[prepared]
 
-    async def _named_feeds(self, prepared: ExecutorsAndKeys, values: Sequence[object]) -> dict[str, Any]:
+    async def _named_feeds(self, prepared: ExecutorsAndKeys, values: Sequence[object]) -> dict[str, object]:
         try:
             feeds = prepared.convert(values)
         except LargeFeedError:

@@ -30,7 +30,7 @@ async def feed_durably(
     scope: StreamScope,
     durable: DurableStream,
     fetches: object,
-    items: Iterable[Any] | AsyncIterable[Any],
+    items: Iterable[object] | AsyncIterable[object],
 ) -> None:
     """Let *scope* have *items* from where *durable* begins."""
     scope.note_source_task(asyncio.current_task())
@@ -52,7 +52,7 @@ async def feed_durably(
 
 
 async def send_all(
-    host: StreamHost, scope: StreamScope, items: AsyncIterable[Any] | Callable[[], AsyncIterable[Any]]
+    host: StreamHost, scope: StreamScope, items: AsyncIterable[object] | Callable[[], AsyncIterable[object]]
 ) -> None:
     """Send *items*; what goes wrong with them comes out behind the results of those before."""
     scope.note_source_task(asyncio.current_task())
@@ -136,7 +136,7 @@ class _JoinedIterator(HoldingIterator):
         self._item: dict[Tensor, Any] = {}
         self._is_uneven = False
 
-    async def __anext__(self) -> Mapping[Tensor, Any]:
+    async def __anext__(self) -> Mapping[Tensor, object]:
         self._item = {}
         for source, values in zip(self._sources, self._iterators, strict=True):
             try:
@@ -156,7 +156,7 @@ class _JoinedIterator(HoldingIterator):
         found = zip(self._sources, self._iterators, strict=True)
         return {source.op.name: values.position for source, values in found if isinstance(values, PositionedIterator)}
 
-    def left_over(self) -> list[Any]:
+    def left_over(self) -> list[object]:
         item, self._item = self._item, {}
         held = [
             [

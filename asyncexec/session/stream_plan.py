@@ -159,7 +159,7 @@ class StreamTrace(NamedTuple):
     collector: StepStatsCollector
 
 
-async def _kept(keep: Callable[[Any], Any], value: object) -> Any:
+async def _kept(keep: Callable[[Any], object], value: object) -> object:
     """What *keep* makes of *value*; on a thread where that may be a large copy."""
     is_large = getattr(value, "nbytes", 0) > _LARGE_BYTES
     return await asyncio.to_thread(keep, value) if is_large else keep(value)
@@ -179,7 +179,7 @@ async def open_plan(
     reads = [read for read, _ in nodes.states]
     kept = None if durable is None else durable.states
     computed = [read for read in reads if kept is None or read.op.op == KEYED]
-    found: Sequence[Any] = []
+    found: Sequence[object] = []
     if computed:
         found = await admission.run(lambda: host.run([read.op.inputs[0] for read in computed]))
     initial = dict(zip(computed, found, strict=True))
@@ -308,7 +308,7 @@ def large_items(graph: Graph, feeds: Any) -> Callable[[Any], bool] | None:
     return is_large_item
 
 
-async def with_large_converted(host: StreamHost, feeds: Mapping[Any, object]) -> Mapping[Any, Any]:
+async def with_large_converted(host: StreamHost, feeds: Mapping[object, object]) -> Mapping[Any, Any]:
     """*feeds*, in which what is large has been converted in slices; what cannot be is left for its item to tell."""
     converted = dict(feeds)
     for key, value in feeds.items():
@@ -344,7 +344,7 @@ def converter(keys: tuple[object, ...], prepared: ExecutorsAndKeys) -> Callable[
         def gather(feeds: Any) -> list[Any]:
             return [convert(feeds[key]) for key, convert in pairs]
 
-    def convert_all(feeds: Any) -> list[Any]:
+    def convert_all(feeds: Any) -> list[object]:
         try:
             if len(feeds) == count:
                 return gather(feeds)

@@ -44,7 +44,7 @@ from asyncexec.session.stream_plan import (
 
 OnError: TypeAlias = Literal["raise", "yield"] | DeadLetters
 _ITEMS: Final = "what a map draws its items from"
-_NO_FEEDS: Final[Mapping[Any, Any]] = {}
+_NO_FEEDS: Final[Mapping[object, object]] = {}
 
 
 class _Handle:
@@ -275,7 +275,7 @@ class Stream(_Handle, Generic[V_co]):
                 num_succeeded += 1
         return num_succeeded
 
-    def send(self, feeds: Mapping[Any, Any] | None = None) -> Coroutine[Any, Any, None]:
+    def send(self, feeds: Mapping[object, object] | None = None) -> Coroutine[Any, Any, None]:
         """Send *feeds*, values by tensor or name, as the next item; wait while the window is full.
 
         All items feed the same tensors.  The mapping is read at once, before anything is awaited.  An error in an item

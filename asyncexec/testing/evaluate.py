@@ -68,7 +68,7 @@ _PLACEHOLDERS: Final = frozenset({"Placeholder", "PlaceholderV2"})
 def evaluate(
     graph: Graph,
     fetches: Iterable[Tensor | str],
-    feeds: Mapping[Any, Any] | None = None,
+    feeds: Mapping[Any, object] | None = None,
     *,
     max_iterations: int = MAX_ITERATIONS,
 ) -> list[Any]:
@@ -100,14 +100,14 @@ def _key(tensor: Tensor) -> tuple[Node, int]:
     return tensor.op, tensor.index
 
 
-def _fed_value(tensor: Tensor, value: object) -> Any:
+def _fed_value(tensor: Tensor, value: object) -> object:
     dtype = tensor.dtype
     if dtype.is_opaque or dtype is string:
         return value
     return as_value(np.asarray(value, dtype.as_numpy_dtype))
 
 
-def _ancestors(fetches: Sequence[Tensor], fed: Mapping[tuple[Node, int], Any]) -> list[Node]:
+def _ancestors(fetches: Sequence[Tensor], fed: Mapping[tuple[Node, int], object]) -> list[Node]:
     """The nodes that *fetches* depend on, in the order of the graph."""
     found: set[Node] = set()
     unseen = [tensor.op for tensor in fetches if _key(tensor) not in fed]
@@ -120,7 +120,7 @@ def _ancestors(fetches: Sequence[Tensor], fed: Mapping[tuple[Node, int], Any]) -
     return sorted(found, key=lambda node: node.id)
 
 
-def _is_fed_placeholder(node: Node, fed: Mapping[tuple[Node, int], Any]) -> bool:
+def _is_fed_placeholder(node: Node, fed: Mapping[tuple[Node, int], object]) -> bool:
     return node.op in _PLACEHOLDERS and (node, 0) in fed
 
 
@@ -137,9 +137,9 @@ class _Evaluation:
             if node.op in NEXT_ITERATIONS:
                 self._next_iterations[self._info.frame_of(node)].append(node)
         self._kernels = _Kernels()
-        self._known: dict[Unknown, Any] = {}
+        self._known: dict[Unknown, object] = {}
 
-    def fetched(self, tensor: Tensor) -> Any:
+    def fetched(self, tensor: Tensor) -> object:
         """The value of *tensor*; InvalidArgumentError when it has none."""
         if _key(tensor) in self._fed:
             return self._fed[_key(tensor)]
@@ -155,7 +155,7 @@ class _Evaluation:
         """What *goal* is, after all that it depends on."""
         known = self._known
         stack = [] if goal in known else [(goal, self._equation(goal))]
-        answer: Any = None
+        answer: object = None
         while stack:
             unknown, steps = stack[-1]
             try:
@@ -192,7 +192,7 @@ class _Evaluation:
 
     def _inputs(self, node: Node, tag: Tag) -> Steps:
         """The values of all inputs, as a tuple, when all are live; else ABSENT or DEAD."""
-        values: list[Any] = []
+        values: list[object] = []
         for tensor in node.inputs:
             values += [(yield from self._value(tensor, tag))]
         states = yield from self._controls(node, tag)
@@ -207,7 +207,7 @@ class _Evaluation:
         return outcome if outcome is DEAD or outcome is ABSENT else outcome[tensor.index]
 
     def _controls(self, node: Node, tag: Tag) -> Steps:
-        states: list[Any] = []
+        states: list[object] = []
         for control in node.control_inputs:
             if not _is_fed_placeholder(control, self._fed):
                 states += [(yield control, tag)]
@@ -224,7 +224,7 @@ class _Evaluation:
         return ABSENT if any(state is ABSENT for state in states) else ()
 
     def _merge(self, node: Node, tag: Tag) -> Steps:
-        values: list[Any] = []
+        values: list[object] = []
         for tensor in node.inputs:
             values += [(yield from self._value(tensor, tag))]
         states = yield from self._controls(node, tag)
@@ -274,14 +274,14 @@ class _Evaluation:
         """Whether that iteration of *frame* takes place."""
         if not tag[-1]:
             return True
-        outcomes: list[Any] = []
+        outcomes: list[object] = []
         for node in self._next_iterations[frame]:
             outcomes += [(yield node, tag)]
         return any(outcome is not ABSENT for outcome in outcomes)
 
     def _all_arrive(self, frame: Frame, tag: Tag) -> Steps:
         """Whether all that enters *frame* does, dead or live."""
-        outcomes: list[Any] = []
+        outcomes: list[object] = []
         for node in frame.enters:
             outcomes += [(yield from self._inputs(node, tag))]
         return all(outcome is not ABSENT for outcome in outcomes)

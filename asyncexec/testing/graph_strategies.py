@@ -248,9 +248,9 @@ class _Builder:
         return list(map(Value, results, [INT, *kinds]))
 
 
-def _contents(kind: Kind) -> st.SearchStrategy[Any]:
+def _contents(kind: Kind) -> st.SearchStrategy[object]:
     """Small numbers: of floats, such as stay exact for a while."""
-    numbers: st.SearchStrategy[Any] = st.integers(-3, 5)
+    numbers: st.SearchStrategy[object] = st.integers(-3, 5)
     if kind.dtype.is_floating:
         numbers = st.sampled_from([0.0, 1.0, -1.0, 0.5, -2.25, 3.0])
     as_numpy = kind.dtype.as_numpy_dtype

@@ -77,7 +77,7 @@ class Replayer(StepStatsCollector):
     def kernel_of(self, node: Node) -> Callable[..., Coroutine[Any, Any, Any]]:
         """What gives the outputs of *node*."""
 
-        def play(*inputs: object) -> Coroutine[Any, Any, Any]:
+        def play(*inputs: object) -> Coroutine[Any, Any, object]:
             return self._play(node, self._where, inputs)
 
         return play

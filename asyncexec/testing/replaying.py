@@ -129,7 +129,7 @@ def replayed(run: RunRecord, source: str, graph: Graph | None = None, call: Coll
     )
 
 
-def _by_name(run: RunRecord, outcome: Outcome) -> dict[str, Any]:
+def _by_name(run: RunRecord, outcome: Outcome) -> dict[str, object]:
     return {} if outcome.values is None else dict(zip(run.fetches, outcome.values, strict=True))
 
 

@@ -54,7 +54,7 @@ def crawler(web: httpx.AsyncClient) -> ModelSource:
         return re.findall(r'href="([^"]+)"', response.text)
 
     @ax.op(outputs=[ax.string, ax.string, ax.string])
-    def next_level(known: Any, links: Any, level: Any, found: Any) -> tuple[Any, Any, Any]:
+    def next_level(known: Any, links: Any, level: Any, found: Any) -> tuple[object, object, object]:
         here = [page.decode() for page in level]
         pairs = [(page, target) for page, targets in zip(here, found, strict=True) for target in targets]
         seen = {page.decode() for page in known}
@@ -63,14 +63,14 @@ def crawler(web: httpx.AsyncClient) -> ModelSource:
         return [*known.tolist(), *new], rows, new
 
     @ax.op(outputs=[ax.float64])
-    def link_matrix(pages: Any, links: Any) -> Any:
+    def link_matrix(pages: Any, links: Any) -> object:
         position = {page: i for i, page in enumerate(pages)}
         matrix = np.zeros((len(pages), len(pages)))
         for source, target in links:
             matrix[position[target], position[source]] += 1
         return matrix / np.maximum(matrix.sum(axis=0), 1)
 
-    def crawl_level(known: ax.Tensor, links: ax.Tensor, level: ax.Tensor) -> Any:
+    def crawl_level(known: ax.Tensor, links: ax.Tensor, level: ax.Tensor) -> object:
         found = ax.map_fn(fetch_links, level, parallel_iterations=8, name="fetch_all")
         return next_level(known, links, level, found)
 
@@ -145,6 +145,6 @@ def sensors() -> ModelSource:
     return ax.service.ModelSource(graph, outputs=outputs, config=_sampled([{"message": each} for each in messages]))
 
 
-def _sampled(samples: Sequence[object]) -> dict[str, Any]:
+def _sampled(samples: Sequence[object]) -> dict[str, object]:
     """The part of a configuration that says what the form of the live page begins with."""
     return {"parameters": {"sample": {"string_value": json.dumps(samples)}}}

@@ -27,7 +27,7 @@ class _Hosted:
 _hosted: Final[dict[str, _Hosted]] = {}  # in a process of dask's, by key
 
 
-async def _listen(key: str, settings: Mapping[str, Any], dask_worker: Any) -> str:
+async def _listen(key: str, settings: Mapping[str, object], dask_worker: Any) -> str:
     """Where the worker *key* listens, in the event loop of *dask_worker*; it is made when it is asked for first."""
     hosted = _hosted.get(key)
     if hosted is None:
@@ -59,7 +59,7 @@ class DaskLauncher:
     """
 
     def __init__(
-        self, client: Any, job: str, num_workers: int | None, worker: Mapping[str, Any], *, start_timeout_s: float
+        self, client: Any, job: str, num_workers: int | None, worker: Mapping[str, object], *, start_timeout_s: float
     ) -> None:
         require("distributed", extra="dask")
         self._client = client
@@ -111,7 +111,9 @@ class DaskLauncher:
         """The names of dask's workers, by their addresses."""
         return await self._run(_name)
 
-    async def _run(self, function: Callable[..., Any], *args: Any, workers: list[str] | None = None) -> dict[str, Any]:
+    async def _run(
+        self, function: Callable[..., Any], *args: object, workers: list[str] | None = None
+    ) -> dict[str, Any]:
         """What *function* gives in dask's workers, by their addresses; without those that cannot be reached.
 
         Raises:

@@ -13,14 +13,14 @@ from asyncexec.framework.errors import FailedPreconditionError
 _NAME = "asyncexec-worker"
 
 
-def describe_program() -> dict[str, Any]:
+def describe_program() -> dict[str, object]:
     """What ``become_program`` needs in another process; it can be pickled.
 
     Raises:
         FailedPreconditionError: this process is just about to import the main module of its parent.
     """
     try:
-        described: dict[str, Any] = spawn.get_preparation_data(_NAME)
+        described: dict[str, object] = spawn.get_preparation_data(_NAME)
     except RuntimeError as error:
         raise FailedPreconditionError(
             "a worker process, which imports the main module, would start workers itself",
@@ -30,7 +30,7 @@ def describe_program() -> dict[str, Any]:
     return described
 
 
-def become_program(described: dict[str, Any]) -> None:
+def become_program(described: dict[str, object]) -> None:
     """Let modules, and ``__main__``, be those of the program *described*."""
     current: Any = process.current_process()
     current._inheriting = True  # or a main module that starts processes when it is imported would do so for ever

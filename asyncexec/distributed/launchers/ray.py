@@ -72,7 +72,7 @@ class RayLauncher:
         self._workers = [{**worker, "job": job, "task": task} for task in range(num_workers)]
         self._resources = dict(resources)
         self._strategy = strategy
-        self._options: dict[str, Any] = {"max_restarts": max_restarts, "max_task_retries": -1}
+        self._options: dict[str, object] = {"max_restarts": max_restarts, "max_task_retries": -1}
         if runtime_env is not None:
             self._options["runtime_env"] = dict(runtime_env)
         self._start_timeout_s = start_timeout_s
@@ -112,7 +112,7 @@ class RayLauncher:
         answer = await asyncio.to_thread(self._actors[worker].listen.remote)
         return str(await self._ask(answer, f"Ray has not started {worker}"))
 
-    async def _ask(self, answer: Any, complaint: str) -> Any:
+    async def _ask(self, answer: Any, complaint: str) -> object:
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 return await answer

@@ -124,7 +124,7 @@ class Handshake:
         self.is_done = True
         return b""
 
-    def _take_hello(self, content: dict[str, Any]) -> bytes:
+    def _take_hello(self, content: dict[str, object]) -> bytes:
         try:
             self._peer_nonce = bytes.fromhex(_text(content, "nonce"))
         except ValueError:
@@ -141,7 +141,7 @@ class Handshake:
             return self._own_identity()
         return self._hello()
 
-    def _take_identity(self, content: dict[str, Any]) -> bytes:
+    def _take_identity(self, content: dict[str, object]) -> bytes:
         peer = _identity(content)
         expected_proof = self._proof(peer, is_dialing=not self._is_dialing)
         if not hmac.compare_digest(expected_proof.encode(), _text(content, "proof").encode(errors="replace")):
@@ -167,7 +167,7 @@ class Handshake:
                 f"{expected.incarnation:x} was expected"
             )
 
-    def _take_clock(self, content: dict[str, Any]) -> None:
+    def _take_clock(self, content: dict[str, object]) -> None:
         clock = content.get("clock")
         if type(clock) is not int or not -(2**63) <= clock < 2**63:
             raise ForeignProtocolError("its clock is malformed")
@@ -214,12 +214,12 @@ def _refusal(content: dict[str, Any]) -> OpError:
         return ForeignProtocolError("its refusal is malformed")
 
 
-def _record(kind: int, content: dict[str, Any]) -> bytes:
+def _record(kind: int, content: dict[str, object]) -> bytes:
     body = json.dumps(content).encode()
     return RECORD.pack(MAGIC, PROTOCOL, kind, len(body)) + body
 
 
-def _content(body: bytes) -> dict[str, Any]:
+def _content(body: bytes) -> dict[str, object]:
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -229,14 +229,14 @@ def _content(body: bytes) -> dict[str, Any]:
     return content
 
 
-def _identity(content: dict[str, Any]) -> Identity:
+def _identity(content: dict[str, object]) -> Identity:
     incarnation = content.get("incarnation")
     if type(incarnation) is not int or not -(2**63) <= incarnation < 2**64:
         raise ForeignProtocolError("its incarnation is malformed")
     return Identity(_text(content, "name"), incarnation, _text(content, "role"), _text(content, "program"))
 
 
-def _text(content: dict[str, Any], name: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+def _text(content: dict[str, object], name: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     text = content.get(name)
     if not isinstance(text, str) or len(text) > max_length:
         raise ForeignProtocolError(f"its {name} is malformed")

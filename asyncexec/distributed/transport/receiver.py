@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from asyncexec.framework.errors import OpError
 
@@ -16,7 +16,7 @@ class Receiver(Protocol):
     def on_message(self, kind: int, body: bytes) -> None:
         """A message has come; messages come in the order in which they were sent."""
 
-    def on_tensor(self, step_id: int, key: str, value: Any, is_dead: bool) -> None:
+    def on_tensor(self, step_id: int, key: str, value: object, is_dead: bool) -> None:
         """A tensor has come.  A large one may come later than what was sent after it; a dead one has the value None."""
 
     def on_bad_tensor(self, step_id: int, key: str, error: OpError) -> None:

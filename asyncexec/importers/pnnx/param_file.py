@@ -36,7 +36,7 @@ class _Line:
     name: str
     inputs: list[str]
     outputs: list[str]
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, object] = field(default_factory=dict)
     attributes: dict[str, TypedShape] = field(default_factory=dict)
     input_keys: list[tuple[str, str]] = field(default_factory=list)  # name, operand
     shapes: dict[str, TypedShape] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def read_pnnx(
         return _operators(lines, repr(str(path)), attributes.read)
 
 
-def _no_attributes(name: str, shape: tuple[int, ...], dtype: DType) -> Any:
+def _no_attributes(name: str, shape: tuple[int, ...], dtype: DType) -> object:
     raise DataLossError(f"there is no file for attribute {name!r}")
 
 
@@ -158,7 +158,7 @@ def _operators(lines: list[_Line], source: str, read: ReadAttribute) -> dict[str
     return {name: replace(op, consumers=_consumers(op, takers)) for name, op in found.items()}
 
 
-def _attributes(line: _Line, where: str, read: ReadAttribute) -> Iterator[tuple[str, Any]]:
+def _attributes(line: _Line, where: str, read: ReadAttribute) -> Iterator[tuple[str, object]]:
     for name, (shape, dtype) in line.attributes.items():
         if dtype is None:
             continue

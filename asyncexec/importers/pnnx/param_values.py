@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from asyncexec.framework import types
 from asyncexec.framework.types import DType
@@ -12,7 +12,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?inf|[+-]?nan")
 _TYPED_SHAPE: Final = re.compile(r"\(([^()]*)\)([a-z0-9]+)")
 _DIMENSION: Final = re.compile(r"[0-9]{1,18}")
-_WORDS: Final[dict[str, Any]] = {"None": None, "True": True, "False": False}
+_WORDS: Final[dict[str, object]] = {"None": None, "True": True, "False": False}
 _DTYPES: Final[dict[str, DType | None]] = {
     "f32": types.float32,
     "f64": types.float64,
@@ -37,7 +37,7 @@ class TypedShape(NamedTuple):
     dtype: DType | None
 
 
-def parse_param(text: str) -> Any:
+def parse_param(text: str) -> object:
     """The value of a parameter: None, a boolean, an integer, a float, a text, or a tuple of these."""
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and len(text) > 1:
         inside = text[1:-1]
@@ -45,7 +45,7 @@ def parse_param(text: str) -> Any:
     return _parse_one(text)
 
 
-def _parse_one(text: str) -> Any:
+def _parse_one(text: str) -> object:
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):

@@ -43,7 +43,7 @@ class PnnxOperator:
     inputs: tuple[PnnxOperand, ...] = ()
     outputs: tuple[PnnxOperand, ...] = ()
     consumers: tuple[str, ...] = ()
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, object] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     input_names: Sequence[str] = ()
     line: int = 0

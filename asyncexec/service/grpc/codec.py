@@ -155,7 +155,7 @@ def set_parameters(parameters: Any, values: Mapping[str, bool | int | float | st
             parameter.int64_param = value
 
 
-def _plain(name: str, parameter: Any) -> Any:
+def _plain(name: str, parameter: Any) -> object:
     choice = parameter.WhichOneof("parameter_choice")
     if choice is None:
         raise InvalidArgumentError(f"parameter '{name}' has no value")

@@ -75,22 +75,22 @@ class _Calls:
         self._repository = repository
         self._shared = shared
 
-    async def server_live(self, _request: object) -> Any:
+    async def server_live(self, _request: object) -> object:
         return message("ServerLiveResponse")(live=True)
 
-    async def server_ready(self, _request: object) -> Any:
+    async def server_ready(self, _request: object) -> object:
         return message("ServerReadyResponse")(ready=self._repository.is_ready)
 
-    async def model_ready(self, request: Any) -> Any:
+    async def model_ready(self, request: Any) -> object:
         is_ready = self._repository.is_model_ready(request.name, request.version)
         return message("ModelReadyResponse")(ready=is_ready)
 
-    async def server_metadata(self, _request: object) -> Any:
+    async def server_metadata(self, _request: object) -> object:
         return message("ServerMetadataResponse")(
             name=NAME, version=VERSION, extensions=[*EXTENSIONS, *self._shared.extensions]
         )
 
-    async def model_metadata(self, request: Any) -> Any:
+    async def model_metadata(self, request: Any) -> object:
         model = self._repository.model(request.name, request.version)
         response = message("ModelMetadataResponse")(name=model.name, platform=model.config.platform)
         response.versions.extend(self._repository.versions(request.name))
@@ -98,7 +98,7 @@ class _Calls:
         _add_tensors(response.outputs, model.signature.outputs.values())
         return response
 
-    async def model_config(self, request: Any) -> Any:
+    async def model_config(self, request: Any) -> object:
         return message("ModelConfigResponse")(config=self._repository.model(request.name, request.version).config)
 
     async def model_infer(self, request: InferRequest) -> bytes:
@@ -107,7 +107,7 @@ class _Calls:
         answer = await self._shared.infer(model, request)
         return await off_loop(answer.num_bytes, _encoded, answer)
 
-    async def model_statistics(self, request: Any) -> Any:
+    async def model_statistics(self, request: Any) -> object:
         response = message("ModelStatisticsResponse")()
         for model in self._models(request.name, request.version):
             _add_statistics(response.model_stats.add(), model)
@@ -120,7 +120,7 @@ class _Calls:
         versions = [version] if version else self._repository.versions(name)
         return [self._repository.model(name, each) for each in versions]
 
-    async def repository_index(self, request: Any) -> Any:
+    async def repository_index(self, request: Any) -> object:
         _check_repository(request)
         await self._repository.refresh()
         response = message("RepositoryIndexResponse")()
@@ -128,17 +128,17 @@ class _Calls:
             response.models.add(**state._asdict())
         return response
 
-    async def repository_model_load(self, request: Any) -> Any:
+    async def repository_model_load(self, request: Any) -> object:
         _check_repository(request)
         await self._repository.load(request.model_name, parameters_of(request.parameters))
         return message("RepositoryModelLoadResponse")()
 
-    async def repository_model_unload(self, request: Any) -> Any:
+    async def repository_model_unload(self, request: Any) -> object:
         _check_repository(request)
         await self._repository.unload(request.model_name)
         return message("RepositoryModelUnloadResponse")()
 
-    async def system_shared_memory_status(self, request: Any) -> Any:
+    async def system_shared_memory_status(self, request: Any) -> object:
         response = message("SystemSharedMemoryStatusResponse")()
         for region in self._shared.status(request.name):
             told = response.regions[region.name]
@@ -146,18 +146,18 @@ class _Calls:
             told.offset, told.byte_size = region.offset, region.byte_size
         return response
 
-    async def system_shared_memory_register(self, request: Any) -> Any:
+    async def system_shared_memory_register(self, request: Any) -> object:
         self._shared.register(request.name, request.key, request.offset, request.byte_size)
         return message("SystemSharedMemoryRegisterResponse")()
 
-    async def system_shared_memory_unregister(self, request: Any) -> Any:
+    async def system_shared_memory_unregister(self, request: Any) -> object:
         self._shared.unregister(request.name)
         return message("SystemSharedMemoryUnregisterResponse")()
 
-    async def cuda_shared_memory_status(self, _request: object) -> Any:
+    async def cuda_shared_memory_status(self, _request: object) -> object:
         return message("CudaSharedMemoryStatusResponse")()
 
-    async def cuda_shared_memory_unregister(self, _request: object) -> Any:
+    async def cuda_shared_memory_unregister(self, _request: object) -> object:
         return message("CudaSharedMemoryUnregisterResponse")()
 
     async def cuda_shared_memory(self, _request: object) -> NoReturn:

@@ -66,7 +66,7 @@ class Guard(grpc.GenericRpcHandler):  # type: ignore[misc]
         handler = self._found(details)
         return None if handler is None else self._observer.observed(details.method, handler)
 
-    def _found(self, details: Any) -> Any:
+    def _found(self, details: Any) -> object:
         for each in self._services:
             handler = each.service(details)
             if handler is not None:
@@ -97,7 +97,7 @@ def _refusing(handler: Any, status: grpc.StatusCode, told: str, when: asyncio.Ev
             await when.wait()
         await context.abort(status, told)
 
-    async def refuse_stream(requests: object, context: object) -> AsyncIterator[Any]:
+    async def refuse_stream(requests: object, context: object) -> AsyncIterator[object]:
         await refuse(requests, context)
         yield None
 

@@ -46,7 +46,7 @@ class _Health:
             return "SERVICE_UNKNOWN"
         return "SERVING" if service == _LIVENESS or self._repository.is_ready else "NOT_SERVING"
 
-    async def check(self, request: Any) -> Any:
+    async def check(self, request: Any) -> object:
         """The status of the service that *request* names; NotFoundError where there is none."""
         if request.service not in self._known:
             raise NotFoundError(f"there is no service {request.service!r}")

@@ -34,22 +34,22 @@ class GrpcObserver:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._known: dict[str, tuple[Any, Any]] = {}  # what was made of which handler, by the name of the call
+        self._known: dict[str, tuple[Any, object]] = {}  # what was made of which handler, by the name of the call
 
-    def observed(self, name: str, handler: Any) -> Any:
+    def observed(self, name: str, handler: object) -> Any:
         """*handler*, of the calls of that *name*, which are told of."""
         known = self._known.get(name)
         if known is None or known[0] is not handler:
             known = self._known[name] = handler, self._observed(name, handler)
         return known[1]
 
-    def _observed(self, name: str, handler: Any) -> Any:
+    def _observed(self, name: str, handler: Any) -> object:
         """*handler*, whose calls are told of."""
         telemetry = self._telemetry
 
         unary, counts = handler.unary_unary, telemetry.counts.grpc
 
-        async def answer(data: Any, context: Any) -> Any:
+        async def answer(data: Any, context: object) -> object:
             if telemetry.is_watching:
                 return await answer_watched(data, context)
             begin_ns = now_ns()
@@ -67,19 +67,19 @@ class GrpcObserver:
             counts.note(_OK_NAME, len(data), len(response))
             return response
 
-        async def answer_watched(data: Any, context: Any) -> Any:
+        async def answer_watched(data: Any, context: object) -> object:
             with _Exchange(telemetry, name, context) as call:
                 call.bytes_in = len(data)
                 response = await unary(data, context)
                 call.bytes_out = len(response)
                 return response
 
-        async def converse(requests: Any, context: Any) -> None:
+        async def converse(requests: Any, context: object) -> None:
             with _Exchange(telemetry, name, context) as call:
                 call.bytes_in = 0 if handler.request_streaming else len(requests)
                 await converses(requests, _Counted(context, call))
 
-        async def generate(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async def generate(requests: object, context: object) -> AsyncIterator[object]:
             with _Exchange(telemetry, name, context) as call:
                 async for response in converses(requests, context):
                     call.bytes_out += len(response)
@@ -147,7 +147,7 @@ class _Exchange:
         counts.under_way -= 1
         counts.note(code.name, self.bytes_in, self.bytes_out)
         if span is not None:
-            attributes: dict[str, Any] = {} if call is None else dict(call.attributes())
+            attributes: dict[str, object] = {} if call is None else dict(call.attributes())
             attributes["rpc.grpc.status_code"] = code.value[0]
             span.end(attributes, error_type=code.name if code in _FAILED else "")
         is_fault = code in _FAULTS
@@ -172,7 +172,7 @@ class _Counted:
         self._context = context
         self._exchange = exchange
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._context, name)
 
     async def read(self) -> Any:
@@ -198,7 +198,7 @@ def _metadata(context: Any) -> dict[str, str]:
     return {name: value for name, value in given if isinstance(value, str)}
 
 
-def _begun(name: str, context: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _begun(name: str, context: object) -> tuple[str, dict[str, str], dict[str, Any]]:
     """The name of a span, what the client says, and the attributes."""
     service, _, method = name.removeprefix("/").partition("/")
     attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}

@@ -120,7 +120,7 @@ def _answer(request: Any, response: Any, services: tuple[str, ...]) -> None:
         _refuse(response, grpc.StatusCode.NOT_FOUND, f"there is no {getattr(request, asked)!r}")
 
 
-def _file_containing(pool: DescriptorPool, symbol: str) -> Any:
+def _file_containing(pool: DescriptorPool, symbol: str) -> object:
     try:
         return pool.FindFileContainingSymbol(symbol)
     except KeyError:  # it looks for no methods
@@ -138,7 +138,7 @@ def _add_files(response: Any, wanted: object) -> None:
         response.file_descriptor_response.file_descriptor_proto.append(_declared(file).SerializeToString())
 
 
-def _with_dependencies(file: Any, seen: set[str]) -> Iterator[Any]:
+def _with_dependencies(file: Any, seen: set[str]) -> Iterator[object]:
     """*file*, a FileDescriptor, after all that it needs; each that is not in *seen*."""
     if file.name not in seen:
         seen.add(file.name)

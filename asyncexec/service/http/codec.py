@@ -109,7 +109,7 @@ def decode_infer(model: Model, version: str, body: bytes, header_length: str | N
 
 def encode_infer(call: InferCall, response: InferResponse) -> EncodedResponse:
     """The body that answers *call*; InvalidArgumentError where an output has to be binary and is not to be."""
-    outputs: list[dict[str, Any]] = []
+    outputs: list[dict[str, object]] = []
     raw: list[bytes] = []
     about = _about(response)
     about["outputs"] = outputs
@@ -171,7 +171,7 @@ def optional(owner: Mapping[str, object], key: str, kind: type[T], where: str = 
     return _checked(value, kind, _path(where, key))
 
 
-def _about(response: InferResponse) -> dict[str, Any]:
+def _about(response: InferResponse) -> dict[str, object]:
     about: dict[str, Any] = {"model_name": response.model_name, "model_version": response.model_version}
     if response.id:
         about["id"] = response.id
@@ -234,14 +234,14 @@ def _inputs(described: Sequence[Any], data: memoryview, shared: dict[str, Shared
     return inputs
 
 
-def _check_described(each: dict[str, Any], where: str) -> None:
+def _check_described(each: dict[str, object], where: str) -> None:
     """InvalidArgumentError where *each*, an input, has no name, datatype or shape, or one of another kind."""
     _required(each, "name", str, where)
     _required(each, "datatype", str, where)
     _required(each, "shape", list, where)
 
 
-def _check_binary_data_size(each: dict[str, Any], size: object, where: str) -> None:
+def _check_binary_data_size(each: dict[str, object], size: object, where: str) -> None:
     if type(size) is not int:
         _checked(size, int, f"{where}.parameters.binary_data_size")
     if each.get("data") is not None:
@@ -268,7 +268,7 @@ def _outputs(
 
 def _parameters(owner: dict[str, Any], where: str) -> dict[str, Any]:
     """The parameters of *owner*, which is at *where*."""
-    found: dict[str, Any] | None = owner.get("parameters")
+    found: dict[str, object] | None = owner.get("parameters")
     if found is None:
         return {}
     if type(found) is not dict:
@@ -334,7 +334,7 @@ def _aligned(array: NDArray[Any]) -> NDArray[Any]:
     return array if array.flags.aligned else array.copy()
 
 
-def _required(owner: dict[str, Any], key: str, kind: type[T], where: str = "") -> T:
+def _required(owner: dict[str, object], key: str, kind: type[T], where: str = "") -> T:
     value = owner.get(key)
     if type(value) is kind:
         return value

@@ -207,7 +207,7 @@ class _Front:
 
     async def _load(self, request: Request) -> Response:
         name = request.path_params["name"]
-        parameters: dict[str, Any] = optional(await self.document(request), "parameters", dict) or {}
+        parameters: dict[str, object] = optional(await self.document(request), "parameters", dict) or {}
         values = {key: _load_parameter(key, value) for key, value in parameters.items()}
         await self._repository.load(name, values)
         return json_response({"name": name, "load": True})

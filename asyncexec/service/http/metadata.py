@@ -65,11 +65,11 @@ def config_as_json(config: Any) -> dict[str, Any]:
     return _with_numbers(config.DESCRIPTOR, fields)
 
 
-def _with_numbers(message: Descriptor, fields: dict[str, Any]) -> dict[str, Any]:
+def _with_numbers(message: Descriptor, fields: dict[str, object]) -> dict[str, object]:
     return {name: _with_number(message.fields_by_name[name], value) for name, value in fields.items()}
 
 
-def _with_number(field: FieldDescriptor, value: Any) -> Any:
+def _with_number(field: FieldDescriptor, value: Any) -> object:
     if isinstance(value, list):
         return [_with_number(field, item) for item in value]
     inner = field.message_type

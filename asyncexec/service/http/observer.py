@@ -157,7 +157,7 @@ def _is_fault(status: int) -> bool:
     return status >= _FAULTS and status not in _NO_FAULTS
 
 
-def _fields(scope: Scope, status: int, bytes_in: int, bytes_out: int, trace_id: str) -> dict[str, Any]:
+def _fields(scope: Scope, status: int, bytes_in: int, bytes_out: int, trace_id: str) -> dict[str, object]:
     client = scope.get("client")
     return {
         "protocol": "http",
@@ -193,7 +193,7 @@ def _carrier(scope: Scope) -> dict[str, str]:
 
 
 def _begun(scope: Scope) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
+    attributes: dict[str, object] = {
         "http.request.method": _method(scope),
         "url.scheme": scope.get("scheme", "http"),
         "url.path": scope["path"],

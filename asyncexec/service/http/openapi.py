@@ -166,14 +166,14 @@ _OF_SERVING: Final = {
 
 def document(*, has_tokens: bool) -> dict[str, Any]:
     """The description; *has_tokens* says whether callers need a token."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, dict[str, object]] = {}
     for method, path, operation in _operations():
         told = _described(method, path, operation)
         if has_tokens and not path.startswith(_HEALTH):
             told["security"] = [{"bearer": []}]
             told["responses"][str(_UNAUTHORIZED)] = _error(_UNAUTHORIZED)
         paths.setdefault(path, {})[method.lower()] = told
-    components: dict[str, Any] = {"schemas": schemas()}
+    components: dict[str, object] = {"schemas": schemas()}
     if has_tokens:
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     about = {"title": "asyncexec", "version": VERSION, "description": _ABOUT}
@@ -209,7 +209,7 @@ def _described(method: str, path: str, operation: _Operation) -> dict[str, Any]:
     return told
 
 
-def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
+def _path_parameters(path: str) -> Iterator[dict[str, object]]:
     schemas_of = {
         "{name}": {**TEXT, "minLength": 1},
         "{version}": {**TEXT, "pattern": "^[0-9]{1,18}$"},
@@ -220,7 +220,7 @@ def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
             yield {"name": name[1:-1], "in": "path", "required": True, "schema": schema}
 
 
-def _header_parameters(operation: _Operation) -> Iterator[dict[str, Any]]:
+def _header_parameters(operation: _Operation) -> Iterator[dict[str, object]]:
     if operation.body is None:
         return
     yield {"name": "Content-Encoding", "in": "header", "schema": {"enum": ["", "identity", "gzip", "deflate"]}}
@@ -229,8 +229,8 @@ def _header_parameters(operation: _Operation) -> Iterator[dict[str, Any]]:
         yield {"name": HEADER_LENGTH, "in": "header", "schema": COUNT, "description": about}
 
 
-def _answer(operation: _Operation) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": "It is done.", "content": _media(operation.answer)}
+def _answer(operation: _Operation) -> dict[str, object]:
+    told: dict[str, object] = {"description": "It is done.", "content": _media(operation.answer)}
     if _RAW in operation.answer:
         about = "How long the JSON is which raw tensors follow."
         told["headers"] = {HEADER_LENGTH: {"schema": COUNT, "description": about}}
@@ -239,11 +239,11 @@ def _answer(operation: _Operation) -> dict[str, Any]:
 
 def _error(status: int, other: Schema | None = None) -> dict[str, Any]:
     schema = ref("Error") if other is None else {"anyOf": [other, ref("Error")]}
-    told: dict[str, Any] = {"description": _REASONS[status], "content": _media({_JSON: schema})}
+    told: dict[str, object] = {"description": _REASONS[status], "content": _media({_JSON: schema})}
     if status in _HEADERS:
         told["headers"] = {name: {"schema": TEXT} for name in _HEADERS[status]}
     return told
 
 
-def _media(content: Mapping[str, Schema]) -> dict[str, Any]:
+def _media(content: Mapping[str, Schema]) -> dict[str, object]:
     return {kind: {"schema": schema} for kind, schema in content.items()}

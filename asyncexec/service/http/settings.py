@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,11 +17,11 @@ from asyncexec.service.observing.traces import LEVEL, check_model
 
 
 def settings_routes(
-    repository: ModelRepository, telemetry: Telemetry, document: Callable[[Request], Awaitable[dict[str, Any]]]
+    repository: ModelRepository, telemetry: Telemetry, document: Callable[[Request], Awaitable[dict[str, object]]]
 ) -> Iterator[Route]:
     """The routes of the settings of *telemetry*; *document* gives the body of a request, an object."""
 
-    async def changes_in(request: Request) -> dict[str, Any]:
+    async def changes_in(request: Request) -> dict[str, object]:
         return {} if request.method == "GET" else await document(request)
 
     async def trace_setting(request: Request) -> Response:

@@ -310,5 +310,5 @@ async def _told(error: Exception, call_id: str) -> AsyncGenerator[Answer, None]:
 
 
 def _error(error: Exception, call_id: str) -> str:
-    told: dict[str, Any] = orjson.loads(bytes(error_response(error).body))
+    told: dict[str, object] = orjson.loads(bytes(error_response(error).body))
     return orjson.dumps({**told, "id": call_id} if call_id else told).decode()

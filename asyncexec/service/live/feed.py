@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -128,7 +128,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b""})
 
 
-async def _tell(wait_next: Callable[[], Awaitable[bytes | None]], send: Callable[[Message], Awaitable[Any]]) -> None:
+async def _tell(wait_next: Callable[[], Awaitable[bytes | None]], send: Callable[[Message], Awaitable[object]]) -> None:
     while (snapshot := await wait_next()) is not None:
         async with asyncio.timeout(SLOWEST_S):
             await send({"type": "http.response.body", "body": b"data: %b\n\n" % snapshot, "more_body": True})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import anyio.to_thread
 import orjson
@@ -150,12 +150,12 @@ def _described(model: Model) -> bytes:
     return encoded(told)
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
+def _tensor(spec: TensorSpec) -> dict[str, object]:
     shape = None if spec.shape is None else list(spec.shape)
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape, "is_optional": spec.is_optional}
 
 
-def _samples(model: Model) -> list[Any]:
+def _samples(model: Model) -> list[object]:
     """What the configuration says to begin with in the form."""
     if SAMPLE not in model.config.parameters:
         return []

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -35,7 +35,7 @@ MOST_NAMES: Final = 20  # of the models of a worker
 async def snapshot(repository: ModelRepository, lag: LoopLag) -> bytes:
     """The snapshot of now.  Other work goes on between two models."""
     models = repository.models()
-    told: list[dict[str, Any]] = []
+    told: list[dict[str, object]] = []
     for model in models[:MOST_MODELS]:
         told.append(_model(model))
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ def encoded(told: object) -> bytes:
         return json.dumps(told).encode()
 
 
-def _model(model: Model) -> dict[str, Any]:
+def _model(model: Model) -> dict[str, object]:
     done, now = model.statistics, model.session.statistics()
     percentiles = model.recent.percentiles_ms(50, 95, 99)
     nodes = sorted(now.nodes.items(), key=lambda item: -item[1].total_s)
@@ -94,7 +94,7 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-def _workers(models: Iterable[Model]) -> list[dict[str, Any]]:
+def _workers(models: Iterable[Model]) -> list[dict[str, object]]:
     """The workers of *models*, each once, with the names of those that it works for."""
     by_cluster: dict[int, tuple[Cluster, list[str]]] = {}
     for model in models:
@@ -158,7 +158,7 @@ def ranges(numbers: Iterable[int]) -> list[str]:
     return texts if len(texts) <= MOST_RANGES else [*texts[:MOST_RANGES], "..."]
 
 
-def _failures(models: Iterable[Model]) -> list[dict[str, Any]]:
+def _failures(models: Iterable[Model]) -> list[dict[str, object]]:
     """The last failures of *models*, the latest first."""
     found = ((model, failure) for model in models for failure in reversed(model.recent.failures))
     latest = heapq.nlargest(MOST_FAILURES, found, key=lambda each: each[1].at_ms)

@@ -119,16 +119,16 @@ class _Calls:
         self._sessions = sessions
         self._incarnation = secrets.randbits(63)
 
-    async def create_session(self, request: Any) -> Any:
+    async def create_session(self, request: Any) -> object:
         session = await self._sessions.create(request.graph_def, request.config)
         return message("CreateSessionResponse")(session_handle=session.handle, graph_version=session.graph_version)
 
-    async def extend_session(self, request: Any) -> Any:
+    async def extend_session(self, request: Any) -> object:
         with self._sessions.used(request.session_handle) as session:
             version = await session.extend(request.graph_def, request.current_graph_version)
         return message("ExtendSessionResponse")(new_graph_version=version)
 
-    async def run_step(self, request: Any) -> Any:
+    async def run_step(self, request: Any) -> object:
         response = message("RunStepResponse")()
         if not request.store_errors_in_response_body:
             await self._run_step(request, response)
@@ -151,18 +151,18 @@ class _Calls:
             response.tensor.add(name=name, tensor=tensor)
         response.metadata = answer.metadata
 
-    async def partial_run_setup(self, request: Any) -> Any:
+    async def partial_run_setup(self, request: Any) -> object:
         signature = Signature.of(request.feed, request.fetch, request.target)
         with self._sessions.used(request.session_handle) as session:
             handle = await session.begin_partial_run(signature)
         return message("PartialRunSetupResponse")(partial_run_handle=handle)
 
-    async def close_session(self, request: Any) -> Any:
+    async def close_session(self, request: Any) -> object:
         with self._sessions.used(request.session_handle):
             await self._sessions.close_session(request.session_handle)
         return message("CloseSessionResponse")()
 
-    async def list_devices(self, request: Any) -> Any:
+    async def list_devices(self, request: Any) -> object:
         names = [_DEVICE]
         if request.session_handle:
             with self._sessions.used(request.session_handle) as session:
@@ -173,11 +173,11 @@ class _Calls:
             response.local_device.add(name=name, device_type=device_type, incarnation=self._incarnation)
         return response
 
-    async def reset(self, request: Any) -> Any:
+    async def reset(self, request: Any) -> object:
         await self._sessions.reset(request.container)
         return message("ResetResponse")()
 
-    async def make_callable(self, request: Any) -> Any:
+    async def make_callable(self, request: Any) -> object:
         options = request.options
         if options.tensor_connection:
             raise UnimplementedError("callables with tensor connections are not supported")
@@ -186,12 +186,12 @@ class _Calls:
             number = session.make_callable(signature, options.run_options)
         return message("MakeCallableResponse")(handle=number)
 
-    async def run_callable(self, request: Any) -> Any:
+    async def run_callable(self, request: Any) -> object:
         with self._sessions.used(request.session_handle) as session:
             answer: Answer = await session.run_callable(request.handle, request.feed)
         return message("RunCallableResponse")(fetch=answer.tensors, metadata=answer.metadata)
 
-    async def release_callable(self, request: Any) -> Any:
+    async def release_callable(self, request: Any) -> object:
         with self._sessions.used(request.session_handle) as session:
             session.release_callable(request.handle)
         return message("ReleaseCallableResponse")()

@@ -135,7 +135,7 @@ class MasterSession:
         self._session = Session(Graph(), _session_config(config), resources=shared)
         self._extending = asyncio.Lock()
         self._partial_runs: dict[str, _OpenPartialRun] = {}
-        self._callables: dict[int, tuple[Signature, Any]] = {}
+        self._callables: dict[int, tuple[Signature, object]] = {}
         self._num_callables = 0
         self.num_calls: int = 0
         self._timer: asyncio.TimerHandle | None = None

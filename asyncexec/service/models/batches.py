@@ -80,7 +80,7 @@ class Batches:
         return self.results(wanted, await (spans.observed(run) if spans.hooks else run))
 
     async def _run(
-        self, feeds: Mapping[Tensor[Any], Any], policy: QueuePolicy | None, metadata: RunMetadata | None
+        self, feeds: Mapping[Tensor[Any], object], policy: QueuePolicy | None, metadata: RunMetadata | None
     ) -> Sequence[Any]:
         token = None if metadata is None else begin_trace(_Trace(metadata))
         try:
@@ -90,7 +90,7 @@ class Batches:
                 end_trace(token)
         return await self._queue.outputs_of(call)
 
-    def begin(self, feeds: Mapping[Tensor[Any], Any], policy: QueuePolicy | None) -> Call:
+    def begin(self, feeds: Mapping[Tensor[Any], object], policy: QueuePolicy | None) -> Call:
         """A call that feeds *feeds*, and waits by *policy*; see BatchQueue.begin()."""
         self._model.session._loop.enter()
         inputs = [feeds[tensor] for tensor in self._inputs]

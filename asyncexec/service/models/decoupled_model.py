@@ -157,12 +157,12 @@ class DecoupledModel(Model):
 
     async def _items(
         self, feeds: Mapping[Tensor[Any], NDArray[Any]]
-    ) -> AsyncGenerator[Mapping[Tensor[Any], Any], None]:
+    ) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
         """The items of a call that feeds *feeds*: here, until the first of the sources ends."""
         async with AsyncExitStack() as stack:
             drawn = [(each, await stack.enter_async_context(drawing(each.values(feeds)))) for each in self._sources]
             while True:
-                item: dict[Tensor[Any], Any] = dict(feeds)
+                item: dict[Tensor[Any], object] = dict(feeds)
                 for source, values in drawn:
                     try:
                         item[source.tensor] = await anext(values)
@@ -219,7 +219,7 @@ def _parameters(values: object) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _as_it_is(value: object) -> Any:
+def _as_it_is(value: object) -> object:
     return value
 
 

@@ -186,12 +186,12 @@ class DecoupledEnsemble(EnsembleModel, DecoupledModel):
                 async for response in responses:
                     yield response
 
-    def _items(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> AsyncGenerator[Mapping[Tensor[Any], Any], None]:
+    def _items(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
         return self._items_of(self._streams, _current_call(), feeds)
 
     async def _items_of(
         self, streams: Sequence[Stream], call: EnsembleCall, feeds: Mapping[Tensor[Any], NDArray[Any]]
-    ) -> AsyncGenerator[Mapping[Tensor[Any], Any], None]:
+    ) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
         """The items of the last of *streams* in *call*, which feeds *feeds*."""
         if not streams:
             yield feeds

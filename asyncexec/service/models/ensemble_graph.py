@@ -132,7 +132,7 @@ class Stream:
     fetched: Sequence[Tensor[Any]]
     fed: Sequence[Tensor[Any]]
 
-    async def items(self, call: EnsembleCall, values: Sequence[Any]) -> AsyncGenerator[dict[Tensor[Any], Any], None]:
+    async def items(self, call: EnsembleCall, values: Sequence[object]) -> AsyncGenerator[dict[Tensor[Any], Any], None]:
         """What each response of its model to *values*, those of *fetched*, feeds."""
         model = call.models[self.step.index]
         with self.step.naming_itself():
@@ -332,7 +332,7 @@ def _step_op(step: _Step) -> Callable[..., Any]:
     return op(call, name=name, outputs=[_dtype(spec) for spec in step.given], shapes=[_shape(s) for s in step.given])
 
 
-def _dtype(spec: TensorSpec) -> Any:
+def _dtype(spec: TensorSpec) -> object:
     return spec.tensor.dtype.base_dtype
 
 

@@ -330,7 +330,7 @@ class Model:
             self._cache.forget(self)
         await self.session.close()
 
-    def _batching(self) -> Any:
+    def _batching(self) -> object:
         """What the config says of batches; None where each call runs alone."""
         return self.config.dynamic_batching if self.config.HasField("dynamic_batching") else None
 
@@ -399,7 +399,7 @@ class Model:
     async def run_graph(
         self,
         fetches: Sequence[Tensor[Any]],
-        feeds: Mapping[Tensor[Any], Any],
+        feeds: Mapping[Tensor[Any], object],
         rows: int,
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
@@ -408,7 +408,7 @@ class Model:
         if metadata is not None:
             options = traced(options)
         begun_ns = now_ns()
-        values: Sequence[Any] = await self.session.run(fetches, feeds, options=options, metadata=metadata)
+        values: Sequence[object] = await self.session.run(fetches, feeds, options=options, metadata=metadata)
         ran_ns = now_ns()
         if self._is_limited:
             begun_ns += last_wait_ns()

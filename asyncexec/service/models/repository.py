@@ -318,7 +318,7 @@ class ModelRepository:
             raise InvalidArgumentError(told)
         return folder
 
-    def _read(self, folder: Path, config: Any, policy: Any) -> list[ReadModel | FailedVersion]:
+    def _read(self, folder: Path, config: Any, policy: object) -> list[ReadModel | FailedVersion]:
         if policy is not None:
             config = config_in(folder) if config is None else config
             config.version_policy.CopyFrom(policy)

@@ -144,7 +144,7 @@ def rows_of(arrays: Iterable[NDArray[Any]]) -> int:
     return 1
 
 
-def _key_of(wanted: Sequence[TensorSpec]) -> Any:
+def _key_of(wanted: Sequence[TensorSpec]) -> object:
     return structure_key([spec.tensor for spec in wanted])
 
 

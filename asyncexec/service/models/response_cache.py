@@ -123,7 +123,7 @@ def _size(value: object) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _frozen(value: object) -> Any:
+def _frozen(value: object) -> object:
     """*value* as an array of its own, which nobody changes, and which keeps no larger one alive."""
     if not isinstance(value, np.ndarray):
         return value

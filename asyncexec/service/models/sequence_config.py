@@ -136,7 +136,7 @@ def _controls(graph: Graph, inputs: Mapping[str, Tensor[Any]], config: Any) -> I
         yield Control(kind, spec, _control_values(each.name, kind, control, spec))
 
 
-def _control_values(name: str, kind: str, control: object, spec: TensorSpec) -> tuple[Any, Any] | None:
+def _control_values(name: str, kind: str, control: object, spec: TensorSpec) -> tuple[object, object] | None:
     if kind == CORRID:
         datatype = declared_type(control).removeprefix("TYPE_")
         if datatype not in _OF_IDS:

@@ -66,7 +66,7 @@ class SequenceModel(Model):
         self._sequences.stop()
         await super().close()
 
-    def _batching(self) -> Any:
+    def _batching(self) -> object:
         batching = self.config.sequence_batching
         has_own = any(state.is_of_graph for state in self._spec.states)  # which have no rows
         return batching.oldest if batching.HasField("oldest") and not has_own else None

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.clock import NS_PER_MS
 from asyncexec.service.observing.call_record import CallRecord
@@ -46,7 +46,7 @@ def _shown(value: object) -> str:
     return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def _short(value: object) -> Any:
+def _short(value: object) -> object:
     if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
         return f"{value[:_MOST_CHARACTERS]}..."
     return value

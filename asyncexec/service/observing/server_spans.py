@@ -32,7 +32,7 @@ class ServerSpans:
         self._propagate = require("opentelemetry.propagate", extra="otel")
         self._tracer = self._trace.get_tracer(_NAME, tracer_provider=tracer_provider)
 
-    def begin(self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, Any]) -> ServerSpan:
+    def begin(self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, object]) -> ServerSpan:
         """A span that begins now, and is the current one; *carrier* has what the client says (``traceparent``)."""
         around = self._propagate.extract(carrier)
         kind = self._trace.SpanKind.SERVER
@@ -46,7 +46,7 @@ class ServerSpan:
 
     __slots__ = ("_detach", "_failed", "_span")
 
-    def __init__(self, span: Any, detach: Any, failed: Any) -> None:
+    def __init__(self, span: Any, detach: Any, failed: object) -> None:
         self._span = span
         self._detach = detach
         self._failed = failed

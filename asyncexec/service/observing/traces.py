@@ -105,7 +105,10 @@ class Trace:
             if event["name"] == "process_name":
                 continue
             row = event["pid"], event["tid"]
-            changed: dict[str, Any] = {"pid": pid, "tid": row[1] + 1 + row[0] * _MOST_TRACES}  # a row for each thread
+            changed: dict[str, object] = {
+                "pid": pid,
+                "tid": row[1] + 1 + row[0] * _MOST_TRACES,
+            }  # a row for each thread
             if event["name"] == "thread_name":
                 changed["args"] = {"name": names[row]}
             if "ts" in event:

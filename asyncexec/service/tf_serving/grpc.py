@@ -75,21 +75,21 @@ class _Calls:
         answer = await model.infer(call)
         return await off_loop(answer.num_bytes, _encoded, model, answer)
 
-    async def classify(self, request: Any) -> Any:
+    async def classify(self, request: Any) -> object:
         model = self._model(request.model_spec)
         response = message("ClassificationResponse")()
         _tell(response.model_spec, model)
         await _classify(response.result, model, _examples(request.input))
         return response
 
-    async def regress(self, request: Any) -> Any:
+    async def regress(self, request: Any) -> object:
         model = self._model(request.model_spec)
         response = message("RegressionResponse")()
         _tell(response.model_spec, model)
         await _regress(response.result, model, _examples(request.input))
         return response
 
-    async def multi_inference(self, request: Any) -> Any:
+    async def multi_inference(self, request: Any) -> object:
         if len({task.model_spec.name for task in request.tasks}) != 1:
             raise InvalidArgumentError("the tasks of a MultiInferenceRequest must name the same model")
         models = [self._model(task.model_spec) for task in request.tasks]
@@ -107,7 +107,7 @@ class _Calls:
             raise UnimplementedError(f"Unsupported signature method_name: {task.method_name}")
         return response
 
-    async def get_model_metadata(self, request: Any) -> Any:
+    async def get_model_metadata(self, request: Any) -> object:
         if not request.metadata_field:
             raise InvalidArgumentError("GetModelMetadataRequest must specify at least one metadata_field")
         for name in request.metadata_field:
@@ -122,7 +122,7 @@ class _Calls:
         metadata.value = signature_def_map(model).SerializeToString()
         return response
 
-    async def get_model_status(self, request: Any) -> Any:
+    async def get_model_status(self, request: Any) -> object:
         response = message("GetModelStatusResponse")()
         for each in version_statuses(self._repository, *_asked(self._repository, request.model_spec)):
             told = response.model_version_status.add(version=each.version, state=each.state)
@@ -130,7 +130,7 @@ class _Calls:
             told.status.error_code = _UNKNOWN if each.error else 0
         return response
 
-    async def handle_reload_config(self, request: Any) -> Any:
+    async def handle_reload_config(self, request: Any) -> object:
         await self._reloader.reload(request.config)
         return message("ReloadConfigResponse")()
 
@@ -159,7 +159,7 @@ def _tell(spec: Any, model: Model) -> None:
     spec.version.value = int(model.version)
 
 
-def _with_tensors(request: Any) -> tuple[Any, dict[str, InferTensor]]:
+def _with_tensors(request: Any) -> tuple[object, dict[str, InferTensor]]:
     """*request*, a PredictRequest, and its inputs."""
     check_number("inputs", request.inputs)
     check_number("outputs", request.output_filter)
@@ -201,10 +201,10 @@ def _fill(outputs: Any, answer: InferResponse) -> None:
         getattr(proto, field).extend(_elements(field, tensor.array))
 
 
-def _elements(field: str, array: NDArray[Any]) -> list[Any]:
+def _elements(field: str, array: NDArray[Any]) -> list[object]:
     if field == "string_val":
         return [as_bytes(item) for item in array.flat]
-    elements: list[Any] = (array.view(np.uint16) if field == "half_val" else array).ravel().tolist()
+    elements: list[object] = (array.view(np.uint16) if field == "half_val" else array).ravel().tolist()
     return elements
 
 

@@ -94,7 +94,7 @@ def decode_examples(body: bytes) -> ExamplesCall:
     return ExamplesCall(optional(document, "signature_name", str) or "", examples)
 
 
-def encode_classes(results: list[list[tuple[str, Any]]]) -> bytes:
+def encode_classes(results: list[list[tuple[str, object]]]) -> bytes:
     """The body with the labels and scores of each example."""
     told = [[[label, _number(score)] for label, score in classes] for classes in results]
     return orjson.dumps({"results": told}, option=_NUMPY)
@@ -113,14 +113,14 @@ def _spec(model: Model, name: str) -> TensorSpec:
     return spec
 
 
-def _by_name(model: Model, value: object) -> Mapping[str, Any]:
+def _by_name(model: Model, value: object) -> Mapping[str, object]:
     """The values of inputs by name; *value* is that, or the value of the only one."""
     if isinstance(value, dict) and not _is_base64(value):
         return value
     return {_only_input(model): value}
 
 
-def _columns(model: Model, instances: object) -> Mapping[str, list[Any]]:
+def _columns(model: Model, instances: object) -> Mapping[str, list[object]]:
     """The lists of the values of each input, by name, of *instances*."""
     if type(instances) is not list or not instances:
         raise InvalidArgumentError(f"'{_INSTANCES}' is no list that has elements")
@@ -170,7 +170,7 @@ def _is_base64(value: object) -> bool:
     return isinstance(value, dict) and value.keys() == {_B64} and isinstance(value[_B64], str)
 
 
-def _string(name: str, value: Any) -> Any:
+def _string(name: str, value: Any) -> object:
     """*value*, or the bytes that it is in base64."""
     if not _is_base64(value):
         return value
@@ -197,7 +197,7 @@ def _example(where: str, features: object) -> bytes:
     return data
 
 
-def _feature_value(where: str, value: object) -> tuple[str, Any]:
+def _feature_value(where: str, value: object) -> tuple[str, object]:
     """The field of a Feature for *value*, and what to put there."""
     value = _string(where, value)
     if isinstance(value, (str, bytes)):
@@ -221,7 +221,7 @@ def _encodable(name: str, tensor: InferTensor) -> Any:
     return np.ascontiguousarray(array) if array.ndim else array[()]
 
 
-def _text(value: bytes, *, is_text: bool) -> Any:
+def _text(value: bytes, *, is_text: bool) -> object:
     if is_text:
         try:
             return value.decode()
@@ -230,19 +230,19 @@ def _text(value: bytes, *, is_text: bool) -> Any:
     return {_B64: base64.b64encode(value).decode()}
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any) -> object:
     """*value*, or TensorFlow Serving's word for what is no number of JSON."""
     if np.isfinite(value):
         return value
     return orjson.Fragment(b"NaN" if np.isnan(value) else b"Infinity" if value > 0 else b"-Infinity")
 
 
-def _nested(flat: list[Any], array: NDArray[Any]) -> Any:
+def _nested(flat: list[object], array: NDArray[Any]) -> object:
     """*flat* as lists that are nested like *array*."""
     objects = np.empty(array.size, object)
     objects[:] = flat
     return objects.reshape(array.shape).tolist()
 
 
-def _alone_or_all(outputs: dict[str, Any]) -> Any:
+def _alone_or_all(outputs: dict[str, object]) -> object:
     return next(iter(outputs.values())) if len(outputs) == 1 else outputs

@@ -81,7 +81,7 @@ def _check(entry: Any) -> None:
         )
 
 
-def _policy_of(entry: Any) -> Any:
+def _policy_of(entry: Any) -> object:
     """The version policy of *entry* as the repository's models have it; None for theirs."""
     choice = entry.model_version_policy.WhichOneof("policy_choice")
     if choice is None:
