@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cooperative import Stage, run_in_slices
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError
 from asyncexec.framework.tensor_shape import TensorShape
@@ -41,7 +42,7 @@ class Fed(NamedTuple):
 
     name: str
     datatype: str
-    array: np.ndarray[Any, Any]
+    array: Array
 
 
 class RemoteSignature:
@@ -160,7 +161,7 @@ def _as_given(name: str, value: object) -> Fed:
     return Fed(name, datatype_of(dtype), _as_array(converted))
 
 
-def _as_array(value: object) -> np.ndarray[Any, Any]:
+def _as_array(value: object) -> Array:
     if isinstance(value, (bytes, str)):
         array = np.empty((), object)
         array[()] = value

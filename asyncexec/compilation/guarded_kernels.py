@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.compilation.output_bounds import BOUNDS, makes_text, text_bytes
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import CheckedKernel, Kernel
 from asyncexec.framework.memory_budget import LEAST_COUNTED, MemoryBudget, StepMemory
 from asyncexec.framework.shape_inference import InferenceContext
@@ -128,7 +129,7 @@ def note_outputs(memory: StepMemory, outputs: Any, inputs: Sequence[object], *, 
         memory.check_made(num_bytes)
 
 
-def _owner(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _owner(array: Array) -> Array:
     """The array that has the memory of *array*."""
     base = array.base
     while isinstance(base, np.ndarray):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.framework.kernel import CheckedKernel, Kernel
 from asyncexec.graph.node import Node
@@ -82,7 +83,7 @@ def watched(kernel: Kernel, node: Node, slots: Sequence[int] | None = None, *, i
 class _Snapshot:
     """An array as it was."""
 
-    def __init__(self, slot: int, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, slot: int, array: Array) -> None:
         self.slot = slot
         self._array = array
         self._layout = _layout(array)
@@ -98,7 +99,7 @@ class _Snapshot:
         return array.tobytes() == content.tobytes()  # a NaN is unlike itself
 
 
-def _layout(array: np.ndarray[Any, Any]) -> tuple[object, ...]:
+def _layout(array: Array) -> tuple[object, ...]:
     return array.shape, array.strides, array.dtype
 
 

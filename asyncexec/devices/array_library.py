@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.ownership import read_only
@@ -51,7 +52,7 @@ class PendingCopy:
     It is read-only where it is the memory of the library's array itself.
     """
 
-    take: Callable[[], np.ndarray[Any, Any]]
+    take: Callable[[], Array]
     is_done: IsDone = done_at_once
 
 
@@ -86,7 +87,7 @@ class ArrayLibrary:
         """What *dtype* is in the namespace."""
         return self.dtypes[dtype]
 
-    def check_dtype(self, array: np.ndarray[Any, Any]) -> None:
+    def check_dtype(self, array: Array) -> None:
         """InvalidArgumentError when the library has no such arrays as *array*."""
         dtype = as_dtype(array.dtype)
         if dtype not in self.dtypes and dtype not in self.held_dtypes:
@@ -95,12 +96,12 @@ class ArrayLibrary:
                 hint="keep what gives it and what takes it on one CPU device, or put a Cast before it",
             )
 
-    def from_host(self, array: np.ndarray[Any, Any]) -> Any:
+    def from_host(self, array: Array) -> Any:
         """*array* as one of the library's; InvalidArgumentError when it has no such dtype."""
         self.check_dtype(array)
         return self.placed(self.imported(exportable(array)))
 
-    def imported(self, array: np.ndarray[Any, Any]) -> Any:
+    def imported(self, array: Array) -> Any:
         """*array*, whose layout is exportable, as one of the library's in host memory."""
         try:
             return self.xp.from_dlpack(array)
@@ -120,7 +121,7 @@ class ArrayLibrary:
         return done_at_once
 
 
-def exportable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def exportable(array: Array) -> Array:
     """*array*, or a copy of it that DLPack can carry.
 
     A negative stride must not get there: some libraries end the process over it.
@@ -130,7 +131,7 @@ def exportable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return native_copy(array)
 
 
-def native_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def native_copy(array: Array) -> Array:
     """*array* once more, in the machine's byte order, one element after the other."""
     return np.array(array, array.dtype.newbyteorder("="), order="C")
 

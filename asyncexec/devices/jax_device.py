@@ -16,6 +16,7 @@ from asyncexec.devices.array_library import (
     native_copy,
 )
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 
@@ -30,7 +31,7 @@ class JaxLibrary(ArrayLibrary):
     def is_in_host_memory(self) -> bool:
         return False
 
-    def from_host(self, array: np.ndarray[Any, Any]) -> Any:
+    def from_host(self, array: Array) -> Any:
         """A copy of *array*: JAX may take over the memory it is given, and never writes to it, but others may."""
         self.check_dtype(array)
         return require("jax", extra=EXTRA).device_put(native_copy(array), self.device)

@@ -11,6 +11,7 @@ import numpy as np
 from asyncexec.devices.array_library import ArrayLibrary
 from asyncexec.devices.memory_types import ALWAYS_ON_HOST
 from asyncexec.framework import types
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import AsyncKernel, Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import KernelRegistration, KernelRegistry
@@ -93,7 +94,7 @@ def in_float32(library: ArrayLibrary, op: OpKernelConstruction, function: Kernel
     return kernel
 
 
-def check_size(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+def check_size(shape: Sequence[int], dtype: NumpyDType) -> None:
     """ResourceExhaustedError when an array of that shape is more than any device has memory for."""
     if any(size < 0 for size in shape):
         raise InvalidArgumentError(f"a shape cannot have negative sizes: {list(shape)}")

@@ -14,6 +14,7 @@ import numpy as np
 from asyncexec.devices.array_device import ArrayDeviceType
 from asyncexec.devices.array_library import ArrayLibrary, IsDone, PendingCopy, compat_namespace, standard_dtypes
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.ownership import read_only
@@ -29,7 +30,7 @@ _BFLOAT16_AS: Final = "int16"  # which DLPack carries, of the same size
 class TorchLibrary(ArrayLibrary):
     """torch on the CPU."""
 
-    def imported(self, array: np.ndarray[Any, Any]) -> Any:
+    def imported(self, array: Array) -> Any:
         """A tensor over the memory of *array*."""
         if array.dtype.name == types.bfloat16.name:
             return self.xp.from_dlpack(array.view(_BFLOAT16_AS)).view(self.xp.bfloat16)
@@ -41,7 +42,7 @@ class TorchLibrary(ArrayLibrary):
     def start_copy_out(self, array: object) -> PendingCopy:
         return PendingCopy(lambda: read_only(self.exported(array)))
 
-    def exported(self, array: Any) -> np.ndarray[Any, Any]:
+    def exported(self, array: Any) -> Array:
         """A numpy array over the memory of *array*, which is the host's."""
         if array.is_conj() or array.is_neg():  # bits that DLPack has no place for
             array = array.resolve_conj().resolve_neg()

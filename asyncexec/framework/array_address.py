@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+
+from asyncexec.framework.arrays import Array
 
 _DATA: Final = object.__basicsize__  # of an array's object: what follows the head (``numpy/ndarraytypes.h``)
 _read: Final = ctypes.c_size_t.from_address
@@ -20,13 +22,13 @@ def _is_known() -> bool:
 _IS_KNOWN: Final = _is_known()
 
 
-def addresses_of(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
+def addresses_of(arrays: Sequence[Array]) -> list[int]:
     """``address_of`` each."""
     if _IS_KNOWN:
         return [_read(id(array) + _DATA).value for array in arrays]
     return [array.ctypes.data for array in arrays]
 
 
-def address_of(array: np.ndarray[Any, Any]) -> int:
+def address_of(array: Array) -> int:
     """Where the first number of *array* is: ``array.ctypes.data``, in an eighth of the time."""
     return _read(id(array) + _DATA).value if _IS_KNOWN else array.ctypes.data

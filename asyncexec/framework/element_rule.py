@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+from asyncexec.framework.arrays import Array as Array  # executor/plans has it from here
 
 
 class NativeCode(Protocol):

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.op_def import OpDef
 from asyncexec.framework.resource_mgr import ResourceMgr
@@ -150,7 +151,7 @@ class OpKernelConstruction:
     def attr(self, name: str) -> Any:
         return self.attrs[name]
 
-    def np_dtype(self, attr: str) -> np.dtype[Any]:
+    def np_dtype(self, attr: str) -> NumpyDType:
         """The numpy dtype that the type attr *attr* stands for."""
         dtype: DType = self.attrs[attr]
         return dtype.as_numpy_dtype

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from asyncexec.framework.arrays import Array
 
 
 class NativeLayers(Protocol):
@@ -64,7 +66,7 @@ class LayerRule:
     find_native: FindLayers | None = None
     is_far_quicker: bool = False
 
-    def code_for(self, array: np.ndarray[Any, Any], *, sums: bool = False) -> NativeLayers | None:
+    def code_for(self, array: Array, *, sums: bool = False) -> NativeLayers | None:
         """The native code for going over the rows of *array*; None if there is none, or it would not be worth it.
 
         Where it *sums* a row, it is none for long ones, either: number by number, sums of many lose digits.

@@ -17,8 +17,7 @@ from asyncexec.framework.errors import ResourceExhaustedError
 from asyncexec.framework.spans import Hook, Span, running_span
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from asyncexec.framework.arrays import Array
     from asyncexec.framework.kernel import Kernel
 
 # Arrays of fewer bytes are not counted: to watch them would cost more than to have them.
@@ -97,7 +96,7 @@ class StepMemory:
         finally:
             _RUNNING.memory = outer
 
-    def count(self, array: np.ndarray[Any, Any], num_bytes: int) -> None:
+    def count(self, array: Array, num_bytes: int) -> None:
         """Count *array*, of *num_bytes*, until it is gone; once, however often this is called."""
         key = id(array)
         with self._lock:

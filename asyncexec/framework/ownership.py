@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import as_value, pass_on
 from asyncexec.framework.types import DType
 
@@ -35,13 +36,13 @@ class SoleMemory:
 
     __slots__ = ("__array_interface__", "array")  # the first is what numpy reads
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array: np.ndarray[Any, Any] = array
+    def __init__(self, array: Array) -> None:
+        self.array: Array = array
         interface = array.__array_interface__
         address, _ = interface["data"]
         self.__array_interface__ = {**interface, "data": (address, True)}  # read-only
 
-    def look(self) -> np.ndarray[Any, Any]:
+    def look(self) -> Array:
         """A new array over it, which nobody can make writable."""
         return np.asarray(self)
 
@@ -73,7 +74,7 @@ def _count_alone() -> int:
 _ALONE: Final = _count_alone()
 
 
-def is_frozen(array: np.ndarray[Any, Any]) -> bool:
+def is_frozen(array: Array) -> bool:
     """Whether neither *array* nor what it is a view of can be written to."""
     owner: object = array
     while isinstance(owner, np.ndarray):

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import (
     InvalidArgumentError,
     InvalidTypeError,
@@ -65,8 +66,8 @@ _RANGES: Final = {
     float4_e2m1fn.enum: (np.uint8, 0, 15),
 }
 
-_numbers: dict[np.dtype[Any], int] = {}  # of the numpy dtypes met so far
-_numpy_dtypes: dict[int, np.dtype[Any]] = {}  # of the numbers met so far
+_numbers: dict[NumpyDType, int] = {}  # of the numpy dtypes met so far
+_numpy_dtypes: dict[int, NumpyDType] = {}  # of the numbers met so far
 
 
 class EncodedTensor(NamedTuple):
@@ -96,7 +97,7 @@ class ArrivingTensor(NamedTuple):
     """A head that was checked, and memory for its payload: whoever has filled ``memory`` asks ``value``."""
 
     head: TensorHead
-    array: np.ndarray[Any, Any] | None  # of numbers; it has that memory
+    array: Array | None  # of numbers; it has that memory
     memory: memoryview | bytearray
 
     def value(self) -> Any:
@@ -161,12 +162,12 @@ def _form(key: str, value: Any, objects: bool) -> tuple[int, tuple[int, ...], by
         ) from error
 
 
-def is_tensor_dtype(dtype: np.dtype[Any]) -> bool:
+def is_tensor_dtype(dtype: NumpyDType) -> bool:
     """Whether arrays of *dtype* have a form in bytes; text and objects apart."""
     return _number_of(dtype) is not None
 
 
-def _number_of(dtype: np.dtype[Any]) -> int | None:
+def _number_of(dtype: NumpyDType) -> int | None:
     number = _numbers.get(dtype)
     if number is None and dtype.kind not in "SUTO":
         try:
@@ -259,9 +260,7 @@ def _check_bytes(head: TensorHead, objects: bool) -> None:
         raise _bad(head, f"{head.num_bytes} bytes are too few for strings of shape {_shown(head.shape)}")
 
 
-def _allocated(
-    head: TensorHead, shape: tuple[int, ...], dtype: np.dtype[Any], memory: bytearray | None = None
-) -> np.ndarray[Any, Any]:
+def _allocated(head: TensorHead, shape: tuple[int, ...], dtype: NumpyDType, memory: bytearray | None = None) -> Array:
     try:
         return np.ndarray(shape, dtype, memory)
     except MemoryError as error:
@@ -270,7 +269,7 @@ def _allocated(
         raise _bad(head, f"shape {_shown(head.shape)}: {error}") from error
 
 
-def _numpy_dtype(head: TensorHead) -> np.dtype[Any]:
+def _numpy_dtype(head: TensorHead) -> NumpyDType:
     found = _numpy_dtypes.get(head.dtype)
     if found is None:
         try:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidTypeError
 from asyncexec.framework.extras import require
 
@@ -42,7 +43,7 @@ class DType:
         self.is_ref: builtins.bool = base is not None
         self._base = base
         self._np_name = np_name
-        self._np_dtype: np.dtype[Any] | None = None
+        self._np_dtype: NumpyDType | None = None
         self._ref: DType | None = None
 
     @property
@@ -61,7 +62,7 @@ class DType:
         return self._ref
 
     @property
-    def as_numpy_dtype(self) -> np.dtype[Any]:
+    def as_numpy_dtype(self) -> NumpyDType:
         """The numpy dtype of the arrays that carry it (``object`` for strings, handles and Python values)."""
         if self._np_dtype is None:
             if self._np_name is None:

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.cooperative import PART, Stage, run_at_once
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, ResourceExhaustedError
 from asyncexec.framework.kernel import as_value
@@ -70,7 +71,7 @@ def as_tensor_value(value: object, dtype: DType | None = None) -> tuple[Any, DTy
     return _cast(array, dtype, value), dtype
 
 
-def objects_of(value: object, rank: int) -> Stage[np.ndarray[Any, Any]]:
+def objects_of(value: object, rank: int) -> Stage[Array]:
     """The members of *value*, lists of lists down to *rank* dimensions, as an array of Python objects, as a stage.
 
     Raises:
@@ -135,11 +136,11 @@ def _uneven(value: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"rows of different lengths make no tensor: {_shown(value)}")
 
 
-def _kind(np_dtype: np.dtype[Any]) -> str:
+def _kind(np_dtype: NumpyDType) -> str:
     return _ML_KINDS.get(np_dtype.name, "V") if np_dtype.kind == "V" else np_dtype.kind
 
 
-def _large_integers(array: np.ndarray[Any, Any], dtype: DType, value: object) -> np.ndarray[Any, Any]:
+def _large_integers(array: Array, dtype: DType, value: object) -> Array:
     """*array* as float64 if its objects are numbers: numpy takes integers from 2**64 on for objects."""
     if not all(isinstance(item, (int, float)) for item in array.flat):
         return array
@@ -149,7 +150,7 @@ def _large_integers(array: np.ndarray[Any, Any], dtype: DType, value: object) ->
         raise InvalidArgumentError(f"{_shown(value)} does not fit {dtype.name}") from error
 
 
-def _python_dtype(array: np.ndarray[Any, Any]) -> DType:
+def _python_dtype(array: Array) -> DType:
     match array.dtype.kind:
         case "f":
             return types.float32
@@ -159,7 +160,7 @@ def _python_dtype(array: np.ndarray[Any, Any]) -> DType:
     return as_dtype(array.dtype)
 
 
-def _cast(array: np.ndarray[Any, Any], dtype: DType, value: object) -> object:
+def _cast(array: Array, dtype: DType, value: object) -> object:
     np_dtype = dtype.as_numpy_dtype
     if array.dtype == np_dtype:
         return as_value(array)
@@ -175,7 +176,7 @@ def _cast(array: np.ndarray[Any, Any], dtype: DType, value: object) -> object:
     return as_value(converted)
 
 
-def _comparable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _comparable(array: Array) -> Array:
     return array.astype(np.int8) if array.dtype.kind == "V" else array  # those of ml_dtypes have no == with others
 
 

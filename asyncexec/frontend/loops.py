@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, InvalidTypeError, OpError
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape, as_shape
 from asyncexec.frontend.calls import TensorLike, composite, dtype_of
@@ -23,7 +24,7 @@ from asyncexec.frontend.tensor_array import TensorArray
 from asyncexec.graph.current_graph import current_graph
 from asyncexec.graph.node import Node, Tensor
 
-V = TypeVar("V", bound="Tensor[Any] | np.ndarray[Any, Any] | np.generic | float | str | bytes")  # of a loop variable
+V = TypeVar("V", bound="Tensor[Any] | Array | np.generic | float | str | bytes")  # of a loop variable
 
 
 @overload

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import (
     DataLossError,
     InvalidArgumentError,
@@ -176,7 +177,7 @@ def _from_raw(raw: bytes, dtype: DType, shape: tuple[int, ...], bits: int | None
     )
 
 
-def _from_field(values: np.ndarray[Any, Any], dtype: DType, shape: tuple[int, ...], bits: int | None) -> TensorProto:
+def _from_field(values: Array, dtype: DType, shape: tuple[int, ...], bits: int | None) -> TensorProto:
     want = dtype.as_numpy_dtype
     if bits:
         return encode_tensor(_unpacked(values.astype(np.uint8), dtype, shape, bits), dtype)
@@ -189,11 +190,11 @@ def _from_field(values: np.ndarray[Any, Any], dtype: DType, shape: tuple[int, ..
     return encode_tensor(array.reshape(shape), dtype)
 
 
-def _unpacked(packed: np.ndarray[Any, Any], dtype: DType, shape: tuple[int, ...], bits: int) -> np.ndarray[Any, Any]:
+def _unpacked(packed: Array, dtype: DType, shape: tuple[int, ...], bits: int) -> Array:
     """Elements of fewer than 8 bits, the first of a byte in its lowest bits."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     low = (packed[:, None] >> shifts & (2**bits - 1)).ravel()[: math.prod(shape)].astype(np.uint8)
-    elements: np.ndarray[Any, Any]
+    elements: Array
     if dtype.is_floating:
         elements = low.view(dtype.as_numpy_dtype)
     else:
@@ -204,11 +205,11 @@ def _unpacked(packed: np.ndarray[Any, Any], dtype: DType, shape: tuple[int, ...]
     return elements.reshape(shape)
 
 
-def _strings(values: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _strings(values: Any, shape: tuple[int, ...]) -> Array:
     array = np.empty(len(values), np.object_)
     array[:] = list(values)
     return array.reshape(shape)
 
 
-def _array(proto: TensorProto) -> np.ndarray[Any, Any]:
+def _array(proto: TensorProto) -> Array:
     return np.asarray(decode_tensor(proto))

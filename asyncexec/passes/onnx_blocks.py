@@ -24,8 +24,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cooperative import FEW, Stage
-from asyncexec.process.onnx_model import TO_NCHW, Array, Dims, OnnxNode
+from asyncexec.process.onnx_model import TO_NCHW, Dims, OnnxNode
 
 HAS_BLOCKS: Final = platform.machine().lower() in ("x86_64", "amd64")  # whether ONNX Runtime has them on this CPU
 _BLOCK: Final = 16  # channels, at most

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cooperative import FEW, STRIDE, Stage, run_at_once
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_emitter import Emitter, Key, UntranslatableError, origin_of
 from asyncexec.passes.onnx_nodes import opset_of
 from asyncexec.passes.onnx_translations import TRANSLATIONS
-from asyncexec.process.onnx_model import Array, OnnxModel
+from asyncexec.process.onnx_model import OnnxModel
 from asyncexec.process.onnx_session import LONG
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cooperative import FEW, STRIDE, Stage
 from asyncexec.framework.op_def import ArgDef, AttrDef, OpDef
 from asyncexec.framework.op_registry import OpRegistration
@@ -36,7 +37,6 @@ from asyncexec.passes.onnx_nodes import opset_of
 from asyncexec.passes.onnx_translations import HEAVY_OPS, TRANSLATIONS
 from asyncexec.passes.onnx_variables import stand_in
 from asyncexec.passes.pass_graph import PassGraph
-from asyncexec.process.onnx_model import Array
 
 _DTYPES: Final = frozenset({"float32", "int32", "int64", "bool"})
 _MOST_INPUTS, _MOST_OUTPUTS = 4096, 512  # the executor delivers outputs one by one

@@ -15,11 +15,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cooperative import Stage
 from asyncexec.graph.node import Node, Tensor
 from asyncexec.passes.onnx_blocks import HAS_BLOCKS, Blocks
 from asyncexec.passes.onnx_fusions import Fuser, needed
-from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Array, Dims, OnnxModel, OnnxNode, Work
+from asyncexec.process.onnx_model import FROM_NCHW, OPSET, TO_NCHW, Dims, OnnxModel, OnnxNode, Work
 
 Key: TypeAlias = tuple[Node, int]  # a tensor
 

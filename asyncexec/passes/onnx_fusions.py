@@ -21,8 +21,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cooperative import FEW, Stage
-from asyncexec.process.onnx_model import TO_NCHW, Array, Dims, OnnxNode
+from asyncexec.process.onnx_model import TO_NCHW, Dims, OnnxNode
 
 _IMAGE_RANK: Final = 4
 _TOLERANCE: Final = 1e-6  # relative, of what is a constant of a formula

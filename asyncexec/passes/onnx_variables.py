@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.graph.node import Tensor
 from asyncexec.passes.pass_graph import PassGraph
-from asyncexec.process.onnx_model import Array
 
 _SOURCES: Final = {"ReadVariableOp": frozenset({"VarHandleOp"}), "Identity": frozenset({"Variable", "VariableV2"})}
 _READERS: Final = frozenset(

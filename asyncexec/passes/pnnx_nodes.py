@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.graph.node import Node
 from asyncexec.passes.onnx_emitter import Emitter, Translation, is_image, num_elements, rank_of, require
-from asyncexec.process.onnx_model import Array
 
 PREFIX: Final = "Pnnx>"
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from asyncexec.process.onnx_model import Array
+from asyncexec.framework.arrays import Array
 
 Source: TypeAlias = Hashable
 Sum: TypeAlias = "Mapping[tuple[Factor, ...], Affine]"

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.types import float32
 from asyncexec.graph.control_flow_info import ENTERS, MERGES, NEXT_ITERATIONS
 from asyncexec.graph.node import Node, Tensor
@@ -24,7 +25,6 @@ from asyncexec.passes.recurrent_algebra import (
     source,
     width,
 )
-from asyncexec.process.onnx_model import Array
 
 
 class Outside(NamedTuple):

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.ownership import freeze
 from asyncexec.passes.recurrent_algebra import Affine, Factor, Source, Sum, UnknownFormError
-from asyncexec.process.onnx_model import Array
 
 
 class Cell(NamedTuple):

@@ -18,7 +18,7 @@ from asyncexec.framework.memory_budget import check_running
 from asyncexec.process.control_groups import ROOT, control_groups
 
 if TYPE_CHECKING:
-    import numpy as np
+    from asyncexec.framework.arrays import NumpyDType
 
 _resource: Any = resource  # None is no module to type checkers
 # Bytes from which on somebody who wants memory asks first: that takes some 300 microseconds, to fill so many 10,000.
@@ -51,7 +51,7 @@ def check_room(num_bytes: int, what: str = "the outputs of this node take", held
         )
 
 
-def check_array(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+def check_array(shape: Sequence[int], dtype: NumpyDType) -> None:
     """The same for an array that a kernel is about to make."""
     num_bytes = math.prod(shape) * dtype.itemsize
     if num_bytes >= LARGE_BYTES:

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+from asyncexec.framework.arrays import Array, NumpyDType
 
 Dims: TypeAlias = tuple[int | None, ...]
 
@@ -60,7 +58,7 @@ class OnnxModel:
         sizes: by name, of values of float32 whose sizes ONNX does not find out; an input where it has as many examples.
     """
 
-    inputs: tuple[tuple[str, np.dtype[Any], Dims | None], ...]
+    inputs: tuple[tuple[str, NumpyDType, Dims | None], ...]
     outputs: tuple[str, ...]
     nodes: tuple[OnnxNode, ...]
     constants: Mapping[str, Array]

@@ -20,13 +20,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cancellation import CancellationManager
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.process.cores import CoreBudget, call_on_first_core, core_budget, num_cores, other_cores
 from asyncexec.process.gc_pause import paused_gc
 from asyncexec.process.load_threads import LoadStop
-from asyncexec.process.onnx_model import IR_VERSION, Array, Dims, OnnxModel, Work
+from asyncexec.process.onnx_model import IR_VERSION, Dims, OnnxModel, Work
 
 EXTRA: Final = "ort"
 _SEVERITY_FATAL: Final = 4  # errors are raised, so that they need no line of their own

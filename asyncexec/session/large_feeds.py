@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.cooperative import Stage
 from asyncexec.framework.errors import OpError
 from asyncexec.framework.types import DType
@@ -31,7 +32,6 @@ _OBJECT_KINDS: Final = "OSUT"
 # Numbers of these are converted to one another as Python's are: what a list is split into makes no difference.
 _PLAIN: Final = frozenset(map(np.dtype, (np.bool_, np.int64, np.float64, np.complex128)))
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _Shape: TypeAlias = tuple[int, ...]
 _Index: TypeAlias = tuple[int | slice, ...]
 
@@ -127,7 +127,7 @@ def _convert_nest(value: object, converter: PartConverter) -> Stage[Array]:
     return whole
 
 
-def _common_dtype(dtypes: set[np.dtype[Any]]) -> np.dtype[Any]:
+def _common_dtype(dtypes: set[NumpyDType]) -> NumpyDType:
     """What numpy would have made of all parts together."""
     if len(dtypes) > 1 and not dtypes <= _PLAIN:
         raise _UnevenError

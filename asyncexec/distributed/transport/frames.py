@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from asyncexec.distributed.transport.options import TransportOptions
 from asyncexec.distributed.transport.receiver import Receiver
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import DataLossError, OpError
 from asyncexec.framework.tensor_codec import (
     COPIED_BYTES,
@@ -72,7 +73,7 @@ class FrameReader:
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._start = self._end = 0  # of what has not been read in the buffer
         self._rest: memoryview | None = None  # where the rest of a body goes, if not into the buffer
-        self._message: tuple[int, np.ndarray[Any, Any]] | None = None  # that *rest* is of, else it is of the tensor
+        self._message: tuple[int, Array] | None = None  # that *rest* is of, else it is of the tensor
         self._large: _LargeTensor | None = None
         self._is_stopped = False
         self.num_tensors: int = 0

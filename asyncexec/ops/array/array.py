@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types, variant_ops
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -48,7 +49,7 @@ register_op("Size", "input: T -> output: out_type", "T: type; out_type: {int32, 
 register_op("Rank", "input: T -> output: int32", "T: type", shape=scalars)
 
 
-def _sizes_as(np_dtype: np.dtype[Any]) -> Kernel:
+def _sizes_as(np_dtype: NumpyDType) -> Kernel:
     """The shape of one array as a vector of *np_dtype*; InvalidArgumentError for a size that does not fit."""
 
     def sizes(x: Any) -> Any:

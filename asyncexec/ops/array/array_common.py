@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.shape_inference import InferenceContext
@@ -25,7 +26,7 @@ POD_STRING: Final = POD | {types.string}
 PLAIN: Final = frozenset(dtype for dtype in types.ALL_DTYPES if not dtype.is_opaque)
 
 
-def check_memory(shape: Iterable[int], dtype: np.dtype[Any]) -> None:
+def check_memory(shape: Iterable[int], dtype: NumpyDType) -> None:
     """ResourceExhaustedError when an array of that shape and dtype is more than this process can still take."""
     dims = list(shape)
     if any(dim < 0 for dim in dims):
@@ -33,7 +34,7 @@ def check_memory(shape: Iterable[int], dtype: np.dtype[Any]) -> None:
     check_array(dims, dtype)
 
 
-def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def empty(shape: Sequence[int], dtype: NumpyDType) -> Array:
     """A new array, its memory checked before it is taken; strings begin empty."""
     check_memory(shape, dtype)
     if dtype.kind == "O":
@@ -41,7 +42,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.empty(shape, dtype)
 
 
-def zeros(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def zeros(shape: Sequence[int], dtype: NumpyDType) -> Array:
     """A new array of zeros (of empty strings), its memory checked before it is taken."""
     check_memory(shape, dtype)
     return np.full(shape, b"", dtype) if dtype.kind == "O" else np.zeros(shape, dtype)
@@ -143,7 +144,7 @@ def merge_dim(a: Dim, b: Dim, what: str = "dimensions") -> Dim:
     return b if a is None else a
 
 
-def unique_rows(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def unique_rows(rows: Array) -> tuple[Array, Array]:
     """The different *rows* of a matrix of integers, in order, and which of them each row is.
 
     It gives up the GIL, as ``np.unique`` of rows does not.

@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.tensor_shape import Dim, TensorShape
 from asyncexec.process.free_memory import check_array
 
-Array: TypeAlias = npt.NDArray[Any]
 CHUNK_BYTES: Final = 8 * 2**20
 _HALVES: Final = ("float16", "bfloat16")
 
@@ -204,7 +203,7 @@ def inner_slices(axes: Sequence[Axis]) -> tuple[slice, ...]:
     return tuple(slice(axis.before, axis.before + axis.size) for axis in axes)
 
 
-def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def compute_dtype(dtype: NumpyDType) -> NumpyDType:
     """The type to compute in: float32 for the half-size floats, else *dtype* itself."""
     return np.dtype(np.float32) if dtype.name in _HALVES else dtype
 

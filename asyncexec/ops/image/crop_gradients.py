@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image.image_resize import check_boxes, check_scale, crop_positions
 from asyncexec.ops.image.image_sampling import KERNELS, apply_matrices, translated_matrix
 from asyncexec.process.free_memory import check_array

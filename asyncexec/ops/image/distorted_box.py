@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -19,7 +20,6 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array
 from asyncexec.ops.random.philox import from_stateless_seed
 from asyncexec.ops.random.random_shape import check_seed
 from asyncexec.ops.random.random_stateful import GuardedPhilox

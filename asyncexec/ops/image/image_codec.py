@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -21,7 +22,6 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
-from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image import jpeg, png
 from asyncexec.process.free_memory import check_array
 
@@ -174,7 +174,7 @@ def with_channels(pixels: Array, channels: int, opaque: int = 255) -> Array:
     return np.concatenate([color, alpha], 2)
 
 
-def _converted(pixels: Array, dtype: np.dtype[Any]) -> Array:
+def _converted(pixels: Array, dtype: NumpyDType) -> Array:
     if pixels.dtype == dtype:
         return pixels
     if dtype == np.uint16:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -14,7 +15,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import float32
-from asyncexec.ops.array.windows import Array, widened
+from asyncexec.ops.array.windows import widened
 
 
 def rgb_to_hsv(rgb: Array) -> Array:

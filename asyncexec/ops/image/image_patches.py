@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -15,7 +16,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import NUMBER_DTYPES
-from asyncexec.ops.array.windows import Array, Windows, make_windows, pad_spatial, spatial
+from asyncexec.ops.array.windows import Windows, make_windows, pad_spatial, spatial
 from asyncexec.ops.nn.convolution_matmul import patch_view
 from asyncexec.process.free_memory import check_array
 

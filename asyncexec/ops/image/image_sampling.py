@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from asyncexec.ops.array.windows import Array
+from asyncexec.framework.arrays import Array
 from asyncexec.process.free_memory import check_array
 
 F32: Final = np.float32

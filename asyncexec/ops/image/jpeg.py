@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import OpKernelConstruction
 from asyncexec.framework.tensor_shape import Dim
-from asyncexec.ops.array.windows import Array
 
 MAX_SAMPLES: Final = 2**29
 _METHODS: Final = (b"", b"INTEGER_FAST", b"INTEGER_ACCURATE")

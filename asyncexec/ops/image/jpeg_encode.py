@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -17,7 +18,6 @@ from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape
-from asyncexec.ops.array.windows import Array
 
 _DENSITY: Final = slice(13, 18)  # of the first segment: the unit, and how many pixels there are to it
 _UNITS: Final = {b"in": 1, b"cm": 2}

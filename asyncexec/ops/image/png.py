@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError, UnimplementedError
-from asyncexec.ops.array.windows import Array
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 MAX_SAMPLES: Final = 2**29

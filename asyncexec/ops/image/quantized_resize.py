@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import SCALAR, TensorShape
-from asyncexec.ops.array.windows import Array
 from asyncexec.ops.image.image_resize import checked_sides, resize_shape, resized_linearly
 from asyncexec.ops.image.image_sampling import linear_samples
 

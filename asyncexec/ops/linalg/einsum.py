@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -54,7 +55,7 @@ def einsum(construction: OpKernelConstruction) -> Kernel:
     return lambda *inputs: kernel(*[value.astype(work) for value in inputs]).astype(dtype)
 
 
-def make_plan(equation: Equation, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> Kernel:
+def make_plan(equation: Equation, shapes: Sequence[tuple[int, ...]], dtype: NumpyDType) -> Kernel:
     """The contraction for inputs of *shapes*, which compute in *dtype*."""
     parts = [split_shape(equation, index, shape) for index, shape in enumerate(shapes)]
     sizes = {label: size or 0 for label, size in label_sizes(equation, parts).items()}
@@ -126,7 +127,7 @@ def _product_plan(
 
 
 def _reducer(
-    equation: Equation, index: int, dotted: tuple[int, ...], kept: list[int], dtype: np.dtype[Any]
+    equation: Equation, index: int, dotted: tuple[int, ...], kept: list[int], dtype: NumpyDType
 ) -> Callable[[Any], Any]:
     """Takes the diagonals of input *index*, sums what is not *kept*, and puts the ellipsis first."""
     subscript = equation.inputs[index]
@@ -150,7 +151,7 @@ def _reducer(
 
 
 def _finisher(
-    equation: Equation, result: list[int], ellipsis: tuple[int, ...], sizes: dict[int, int], dtype: np.dtype[Any]
+    equation: Equation, result: list[int], ellipsis: tuple[int, ...], sizes: dict[int, int], dtype: NumpyDType
 ) -> Callable[[Any], Any]:
     """Brings [ellipsis, labels of the product] into the order of the output, repeated labels on diagonals."""
     output, rank = equation.output, len(ellipsis)

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -130,7 +131,7 @@ def eig(construction: OpKernelConstruction) -> Kernel:
     return _eig(construction, np.linalg.eig, np.linalg.eigvals, dtype)
 
 
-def _eig(construction: OpKernelConstruction, both: Any, values_only: Any, dtype: np.dtype[Any]) -> Kernel:
+def _eig(construction: OpKernelConstruction, both: Any, values_only: Any, dtype: NumpyDType) -> Kernel:
     has_vectors = construction.attr("compute_v")
 
     def kernel(matrix: Any) -> Any:
@@ -166,7 +167,7 @@ def lu(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _lapack_lu(dtype: np.dtype[Any]) -> Kernel:
+def _lapack_lu(dtype: NumpyDType) -> Kernel:
     (getrf,) = require("scipy.linalg.lapack", extra="ops").get_lapack_funcs(("getrf",), dtype=dtype)
 
     def factor(matrix: object) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -42,16 +43,16 @@ def same(x: object) -> Any:
 
 
 @cache
-def rounding(target: np.dtype[Any]) -> Kernel:
+def rounding(target: NumpyDType) -> Kernel:
     """What converts to *target*: one kernel for all nodes that do."""
     return lambda x: x.astype(target)
 
 
-def _real_part(target: np.dtype[Any]) -> Kernel:
+def _real_part(target: NumpyDType) -> Kernel:
     return lambda x: x.real.astype(target)
 
 
-def _truncating(source: np.dtype[Any], target: np.dtype[Any], lost_bits: int) -> Kernel:
+def _truncating(source: NumpyDType, target: NumpyDType, lost_bits: int) -> Kernel:
     bits = np.dtype(f"u{source.itemsize}")
     mask = bits.type(2 ** (8 * source.itemsize) - 2**lost_bits)
     return lambda x: (x.view(bits) & mask).view(source).astype(target)

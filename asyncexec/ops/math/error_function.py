@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
 
-Array: TypeAlias = npt.NDArray[Any]
 Polynomial: TypeAlias = Sequence[np.float32]
 
 _MANY: Final = 2**12

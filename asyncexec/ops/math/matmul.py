@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -141,7 +142,7 @@ def _size_error(left: Any, right: Any) -> InvalidArgumentError:
     )
 
 
-def _rounded(product: Kernel, dtype: np.dtype[Any]) -> Kernel:
+def _rounded(product: Kernel, dtype: NumpyDType) -> Kernel:
     """*product* computed in float32 and rounded to *dtype*."""
 
     def rounded(a: Any, b: Any) -> Any:
@@ -185,7 +186,7 @@ for _types in (
     )
 
 
-def _stack_product(construction: OpKernelConstruction, dtype: np.dtype[Any]) -> Kernel:
+def _stack_product(construction: OpKernelConstruction, dtype: NumpyDType) -> Kernel:
     adjoint_x, adjoint_y = construction.attr("adj_x"), construction.attr("adj_y")
     is_narrow = construction.output_dtypes[0] in _NARROW
     work = np.dtype(np.float32) if is_narrow else dtype
@@ -206,7 +207,7 @@ def _stack_product(construction: OpKernelConstruction, dtype: np.dtype[Any]) -> 
     return _native_product(product) if is_plain else product
 
 
-def _operand(is_adjoint: bool, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+def _operand(is_adjoint: bool, dtype: NumpyDType) -> Callable[[Any], Any]:
     if not is_adjoint:
         return lambda value: value.astype(dtype, copy=False)
     if dtype.kind == "c":

@@ -7,14 +7,13 @@ shape alone, so that its bits do not depend on who helps.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.process.cores import num_cores
 from asyncexec.process.shards import share
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 _MUCH: Final = 1e7  # multiplications from which on it is cut: some tenths of a millisecond
 _LEAST: Final = 64  # rows, or columns, of a part: each part lays out all of the other operand

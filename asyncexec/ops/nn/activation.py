@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -32,7 +33,7 @@ SELU_SCALE: Final = 1.0507009873554805
 SELU_SCALE_ALPHA: Final = 1.7580993408473768
 
 
-def in_float32(function: Kernel, np_dtype: np.dtype[Any]) -> Kernel:
+def in_float32(function: Kernel, np_dtype: NumpyDType) -> Kernel:
     """*function*, computed in float32 when *np_dtype* is a half-size float."""
     wide = compute_dtype(np_dtype)
     if wide == np_dtype:
@@ -247,7 +248,7 @@ for _name, (_second, _) in GRADIENTS.items():
 
 
 @cache
-def relu(np_dtype: np.dtype[Any]) -> Kernel:
+def relu(np_dtype: NumpyDType) -> Kernel:
     """What gives *x* above zero, else zero: one kernel for all nodes of a dtype."""
     zero = np_dtype.type(0)
 

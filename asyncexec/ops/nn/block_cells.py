@@ -8,11 +8,12 @@ BlockLSTM the forget gate comes before the cell.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -21,7 +22,6 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.math.math import sigmoid
 
-Array: TypeAlias = np.ndarray[Any, Any]
 _HALF: Final = frozenset({types.float16, types.float32})
 
 

@@ -7,21 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import (
-    Array,
-    Axis,
-    Windows,
-    as_channels_first,
-    channels_last,
-    make_windows,
-    widened,
-)
+from asyncexec.ops.array.windows import Axis, Windows, as_channels_first, channels_last, make_windows, widened
 from asyncexec.ops.nn.convolution import CONV2D_ATTRS, CONV3D_ATTRS, rounded
 from asyncexec.ops.nn.convolution_matmul import convolve_backprop_filter, convolve_backprop_input
 from asyncexec.process.free_memory import check_array
@@ -133,8 +126,8 @@ def make_first_gradient(op: OpKernelConstruction) -> Kernel:
     def kernel(x: Array, filters: Array, dy: Array) -> Array:
         check_ranks(3, input=x, filter=filters)
         if to_input:
-            return gradient(np.array(x.shape), filters, dy)  # type: ignore[no-any-return]
-        return gradient(x, np.array(filters.shape), dy)  # type: ignore[no-any-return]
+            return gradient(np.array(x.shape), filters, dy)
+        return gradient(x, np.array(filters.shape), dy)
 
     return kernel
 

@@ -17,15 +17,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from asyncexec.ops.array.windows import (
-    CHUNK_BYTES,
-    Array,
-    Axis,
-    chunks,
-    inner_slices,
-    pad_spatial,
-    padded_shape,
-)
+from asyncexec.framework.arrays import Array, NumpyDType
+from asyncexec.ops.array.windows import CHUNK_BYTES, Axis, chunks, inner_slices, pad_spatial, padded_shape
 from asyncexec.ops.math.shared_product import multiply
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share, spare
@@ -276,7 +269,7 @@ def _patch_columns(padded: Array, axes: Sequence[Axis], piece: _Piece, scratch: 
     return patches.reshape(num_places * channels, -1).T
 
 
-def _room(size: int, dtype: np.dtype[Any], scratch: list[Array]) -> Array:
+def _room(size: int, dtype: NumpyDType, scratch: list[Array]) -> Array:
     """An array of *size* numbers, in what *scratch* has, if it has enough."""
     room = spare(scratch, lambda: np.empty(size, dtype))
     return room[:size] if len(room) >= size else np.empty(size, dtype)

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -22,7 +23,6 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.windows import (
-    Array,
     Axis,
     Windows,
     as_channels_first,

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, Axis, make_windows, widened
+from asyncexec.ops.array.windows import Axis, make_windows, widened
 from asyncexec.ops.nn.depthwise import taps
 from asyncexec.ops.nn.pooling_windows import lowest
 from asyncexec.process.free_memory import check_array

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, is_channels_first, pieces, widened
+from asyncexec.ops.array.windows import is_channels_first, pieces, widened
 from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.math.shared_product import multiply
 from asyncexec.ops.nn.activation import leaky_relu

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -19,7 +20,7 @@ from asyncexec.framework.layer_rule import LayerRule
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, unchanged
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, pieces
+from asyncexec.ops.array.windows import pieces
 from asyncexec.ops.math.shared_product import multiply
 from asyncexec.ops.nn.native_convolution import NativeConvolution
 from asyncexec.process.shards import share

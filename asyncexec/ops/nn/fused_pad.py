@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -15,7 +16,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import Dim, TensorShape
 from asyncexec.ops.array.pad import mirror_padded
-from asyncexec.ops.array.windows import Array, make_windows, widened
+from asyncexec.ops.array.windows import make_windows, widened
 from asyncexec.ops.image.image_resize import resized_linearly
 from asyncexec.ops.nn.convolution import check_depths, convolution_kernel, rounded
 

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext, broadcast_shapes, scalars
 from asyncexec.framework.tensor_shape import Dim, TensorShape
-from asyncexec.ops.array.windows import Array, compute_dtype
+from asyncexec.ops.array.windows import compute_dtype
 from asyncexec.ops.nn.activation import FLOATS
 
 _least: Final[Any] = np.minimum.reduce  # in half the time of min(); numpy 2.5 types it with keepdims alone

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.framework.ownership import is_frozen
-from asyncexec.ops.array.windows import Array, Axis, pad_spatial
+from asyncexec.ops.array.windows import Axis, pad_spatial
 from asyncexec.ops.nn.panels import Key, Laid, LaidOut, aligned, panels_of
 from asyncexec.process.cores import num_cores
 from asyncexec.process.free_memory import check_array

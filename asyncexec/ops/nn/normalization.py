@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -18,7 +19,7 @@ from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, Dim, TensorShape
 from asyncexec.framework.types import float32
-from asyncexec.ops.array.windows import Array, as_channels_first, channels_last, is_channels_first, pieces, widened
+from asyncexec.ops.array.windows import as_channels_first, channels_last, is_channels_first, pieces, widened
 from asyncexec.ops.nn.bias import by_lines
 from asyncexec.process.shards import share
 
@@ -113,8 +114,8 @@ class BatchNorm:
         self.factor: np.float32 = np.float32(op.attr("exponential_avg_factor"))
         self.is_training: bool = op.attr("is_training")
         self.channels_first: bool = is_channels_first(op.attrs)
-        self.dtype: np.dtype[Any] = op.output_dtypes[0].as_numpy_dtype
-        self.vector_dtype: np.dtype[Any] = op.output_dtypes[1].as_numpy_dtype
+        self.dtype: NumpyDType = op.output_dtypes[0].as_numpy_dtype
+        self.vector_dtype: NumpyDType = op.output_dtypes[1].as_numpy_dtype
         self.num_outputs: int = op.num_outputs
         self.rank = image_rank(op.attrs)
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
-from asyncexec.ops.array.windows import Array, widened
+from asyncexec.ops.array.windows import widened
 from asyncexec.ops.nn.normalization import check_vectors, near_squares, near_sums
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.ownership import is_frozen
-from asyncexec.ops.array.windows import Array
 from asyncexec.process.free_memory import check_array
 
 Key: TypeAlias = tuple[int, ...]  # of an array: its id, and how it is seen
@@ -65,7 +65,7 @@ def panels_of(weights: Array, size: int) -> Array:
     return panels
 
 
-def aligned(shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[Array, int]:
+def aligned(shape: Sequence[int], dtype: NumpyDType) -> tuple[Array, int]:
     """A new array, and its address: it begins where a line of the cache does.
 
     Loads of vectors take twice as long across two lines.  It can be frozen: nobody else can write to what it is a view

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -18,7 +19,6 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape, unknown_shape
 from asyncexec.framework.types import REAL_NUMBER_DTYPES
 from asyncexec.ops.array.windows import (
-    Array,
     Axis,
     Windows,
     as_channels_first,

@@ -10,13 +10,14 @@ from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape, unknown_shape
-from asyncexec.ops.array.windows import Array, Axis, as_channels_first, channels_last
+from asyncexec.ops.array.windows import Axis, as_channels_first, channels_last
 from asyncexec.ops.nn.depthwise import taps
 from asyncexec.ops.nn.pooling import Pooling, grad_shape, pool_rank, pool_shape, with_values
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.ops.array.windows import Array, Axis, pad_spatial, pieces
+from asyncexec.framework.arrays import Array, NumpyDType
+from asyncexec.ops.array.windows import Axis, pad_spatial, pieces
 from asyncexec.ops.nn.depthwise import taps
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share
@@ -21,7 +22,7 @@ from asyncexec.process.shards import share
 _PIECE_BYTES: Final = 2**20  # of the images that are taken at a time
 
 
-def lowest(dtype: np.dtype[Any]) -> Any:
+def lowest(dtype: NumpyDType) -> Any:
     """The least finite number of a real type."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min
@@ -87,7 +88,7 @@ def average_pool(x: Array, axes: Sequence[Axis]) -> Array:
     return total
 
 
-def cell_counts(axes: Sequence[Axis], dtype: np.dtype[Any]) -> Array:
+def cell_counts(axes: Sequence[Axis], dtype: NumpyDType) -> Array:
     """How many cells of each window lie inside the input, in a shape that goes with [out..., 1]."""
     if not any(axis.before or axis.after for axis in axes):
         return np.full((1,) * (len(axes) + 1), math.prod(axis.kernel for axis in axes), dtype)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -32,22 +33,22 @@ def round_half_away(x: Any) -> Any:
     return truncated + np.copysign((np.abs(x - truncated) >= 0.5).astype(truncated.dtype), x)
 
 
-def _steps(dtype: np.dtype[Any]) -> int:
+def _steps(dtype: NumpyDType) -> int:
     return int(2 ** (dtype.itemsize * 8))
 
 
-def one_level(dtype: np.dtype[Any], low: Any, high: Any) -> Any:
+def one_level(dtype: NumpyDType, low: Any, high: Any) -> Any:
     """How far apart two neighbouring integers are."""
     return (np.float32(high) - np.float32(low)) / np.float32(_steps(dtype) - 1)
 
 
-def _exact_scale(dtype: np.dtype[Any], low: Any, high: Any) -> float:
+def _exact_scale(dtype: NumpyDType, low: Any, high: Any) -> float:
     """How many integers there are for 1.0."""
     steps = float(_steps(dtype))
     return steps / (float(np.float32(high) - np.float32(low)) * (steps / (steps - 1.0)))
 
 
-def to_integer(dtype: np.dtype[Any], value: float, low: Any, high: object) -> int:
+def to_integer(dtype: NumpyDType, value: float, low: Any, high: object) -> int:
     """The integer for *value*, even where it is out of *dtype*'s range (``FloatToQuantizedUnclamped``)."""
     lowest = int(np.iinfo(dtype).min)
     if low == high:
@@ -59,7 +60,7 @@ def to_integer(dtype: np.dtype[Any], value: float, low: Any, high: object) -> in
     return int(steps) + lowest
 
 
-def clipped_integer(dtype: np.dtype[Any], value: float, low: object, high: object) -> int:
+def clipped_integer(dtype: NumpyDType, value: float, low: object, high: object) -> int:
     """The integer for *value*, or the nearest that *dtype* has."""
     info = np.iinfo(dtype)
     return min(max(to_integer(dtype, value, low, high), int(info.min)), int(info.max))
@@ -84,7 +85,7 @@ def to_exact_floats(x: Any, low: Any, high: Any) -> Any:
     return (rounded + (x.astype(np.float64) - float(np.iinfo(x.dtype).min)) * scale).astype(np.float32)
 
 
-def to_integers(x: Any, dtype: np.dtype[Any], low: Any, high: Any) -> Any:
+def to_integers(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
     """The integers for the floats *x* (``FloatToQuantizedStruct``)."""
     low, high = np.float32(low), np.float32(high)
     info = np.iinfo(dtype)
@@ -95,7 +96,7 @@ def to_integers(x: Any, dtype: np.dtype[Any], low: Any, high: Any) -> Any:
     return integers.astype(np.int32).astype(dtype)
 
 
-def to_exact_integers(x: Any, dtype: np.dtype[Any], low: Any, high: Any) -> Any:
+def to_exact_integers(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
     """The integers for the floats *x*, computed in float64 (``FloatToQuantized``)."""
     info = np.iinfo(dtype)
     if low == high:
@@ -157,7 +158,7 @@ def _ranges(x: Any, low: Any, high: Any, axis: int, names: tuple[str, str]) -> t
     return np.reshape(np.float32(low), shape), np.reshape(np.float32(high), shape)
 
 
-def _half_range(dtype: np.dtype[Any]) -> Any:
+def _half_range(dtype: NumpyDType) -> Any:
     return np.float32(0 if dtype.kind == "u" else _steps(dtype) / 2)
 
 
@@ -198,7 +199,7 @@ def _quantize(c: OpKernelConstruction) -> Kernel:
     return quantize
 
 
-def _combined(x: Any, dtype: np.dtype[Any], low: Any, high: Any) -> Any:
+def _combined(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
     scale = np.float32(_steps(dtype) - 1.0) / (high - low)
     steps = (np.maximum(np.minimum(x, high), low) - low) * scale
     if dtype.kind == "u":
@@ -206,14 +207,14 @@ def _combined(x: Any, dtype: np.dtype[Any], low: Any, high: Any) -> Any:
     return _saturated(round_half_away(steps - _half_range(dtype)), dtype)
 
 
-def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:
+def _saturated(x: Any, dtype: NumpyDType) -> Any:
     """Floats that are integers, the nearest that *dtype* has."""
     info = np.iinfo(dtype)
     return np.clip(x.astype(np.float64), info.min, info.max).astype(dtype)
 
 
 def _scaled(
-    x: Any, dtype: np.dtype[Any], low: Any, high: Any, is_narrow: bool, rounded: Callable[[Any], Any]
+    x: Any, dtype: NumpyDType, low: Any, high: Any, is_narrow: bool, rounded: Callable[[Any], Any]
 ) -> tuple[Any, Any, Any]:
     info = np.iinfo(dtype)
     least, greatest, widest = np.float32(info.min + is_narrow), np.float32(info.max), np.finfo(np.float32).max

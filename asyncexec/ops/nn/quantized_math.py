@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -39,7 +40,7 @@ _UINT8: Final = np.dtype(np.uint8)
 _BITS: Final = 16  # after the point, of what qint32 becomes on its way to quint8
 
 
-def product_range(a: np.dtype[Any], b: np.dtype[Any], ranges: Sequence[object]) -> tuple[Any, Any]:
+def product_range(a: NumpyDType, b: NumpyDType, ranges: Sequence[object]) -> tuple[Any, Any]:
     """The range of int32 products of integers of the types *a* and *b*, which have those ranges."""
     low_a, high_a, low_b, high_b = ranges
     level = one_level(a, low_a, high_a) * one_level(b, low_b, high_b)
@@ -56,7 +57,7 @@ def centered(x: Any, low: Any, high: Any) -> Any:
     return x.astype(np.float64) - to_integer(x.dtype, 0.0, low, high)
 
 
-def requantized(x: Any, low: Any, high: Any, dtype: np.dtype[Any], new_low: Any, new_high: Any) -> Any:
+def requantized(x: Any, low: Any, high: Any, dtype: NumpyDType, new_low: Any, new_high: Any) -> Any:
     """The int32 numbers *x* of one range as integers of *dtype* of another."""
     if dtype == _UINT8:
         return _to_uint8(x, float(low), float(high), float(new_low), float(new_high))

@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from asyncexec.framework.element_rule import Array, ElementRule, NativeCode
+from asyncexec.framework.arrays import Array
+from asyncexec.framework.element_rule import ElementRule, NativeCode
 from asyncexec.framework.kernel import as_value
 from asyncexec.ops.nn import training_rules as rules
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.error_function import erf_function
-from asyncexec.ops.onnx.arrays import Array, axis_of, elementwise, need, wide
+from asyncexec.ops.onnx.arrays import axis_of, elementwise, need, wide
 from asyncexec.ops.onnx.common import check_broadcast
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 

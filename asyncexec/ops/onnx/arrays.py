@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.process.free_memory import check_array
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _NUMPY_TYPES: Final = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "object", 9: "bool",
@@ -26,12 +24,12 @@ _ML_TYPES: Final = {
 _HALVES: Final = ("float16", "bfloat16")
 
 
-def dtype_of_code(code: int) -> np.dtype[Any]:
+def dtype_of_code(code: int) -> NumpyDType:
     """The numpy dtype of a number of ONNX's ``TensorProto.DataType``; InvalidArgumentError where it is none."""
     if code in _NUMPY_TYPES:
         return np.dtype(_NUMPY_TYPES[code])
     if code in _ML_TYPES:
-        found: np.dtype[Any] = np.dtype(getattr(require("ml_dtypes", extra="ops"), _ML_TYPES[code]))
+        found: NumpyDType = np.dtype(getattr(require("ml_dtypes", extra="ops"), _ML_TYPES[code]))
         return found
     raise InvalidArgumentError(f"{code} is no data type of ONNX")
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, axis_of, dtype_of_code, empty, need, need_rank, need_shape, wide
+from asyncexec.ops.onnx.arrays import axis_of, dtype_of_code, empty, need, need_rank, need_shape, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.process.free_memory import check_array
 
@@ -38,7 +39,7 @@ class _Attention:
     left: int
     right: int
     mode: int
-    precision: np.dtype[Any] | None
+    precision: NumpyDType | None
     q_heads: int | None
     kv_heads: int | None
 
@@ -71,7 +72,7 @@ class _Attention:
         )
 
     def bias(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], mask: object, offsets: Array, lengths: Any
+        self, shape: tuple[int, ...], dtype: NumpyDType, mask: object, offsets: Array, lengths: Any
     ) -> Array | None:
         """What is added to the scores of that *shape*: the mask, and minus infinity where a query must not look."""
         batch, _, steps, total = shape
@@ -94,7 +95,7 @@ class _Attention:
             return added
         return np.where(hidden, dtype.type(-np.inf), dtype.type(0) if added is None else added)
 
-    def _padded(self, mask: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def _padded(self, mask: Array, shape: tuple[int, ...], dtype: NumpyDType) -> Array:
         need(0 < mask.ndim <= 4, f"attn_mask must have 1 to 4 axes, not shape {list(mask.shape)}")
         if mask.dtype == np.bool_:
             added = np.where(mask, dtype.type(0), dtype.type(-np.inf))

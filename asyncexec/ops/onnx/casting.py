@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
@@ -37,7 +38,7 @@ def make_cast(node: OnnxNode) -> Kernel:
 @refusing
 def make_cast_like(node: OnnxNode) -> Kernel:
     """The kernel of CastLike: to the dtype of the second input."""
-    casters: dict[np.dtype[Any], Caster] = {}
+    casters: dict[NumpyDType, Caster] = {}
     saturates, round_mode = _float8_rules(node)
 
     def cast_like(x: object, like: object) -> tuple[Any]:
@@ -57,7 +58,7 @@ def _float8_rules(node: OnnxNode) -> tuple[bool, str]:
     return bool(node.attr("saturate", 1)), round_mode
 
 
-def caster(target: np.dtype[Any], saturates: bool = True, round_mode: str = "up") -> Caster:
+def caster(target: NumpyDType, saturates: bool = True, round_mode: str = "up") -> Caster:
     """What casts a tensor of any dtype to *target*."""
     if target.kind == "O":
         return to_strings
@@ -76,7 +77,7 @@ def caster(target: np.dtype[Any], saturates: bool = True, round_mode: str = "up"
     return cast
 
 
-def _plain_caster(target: np.dtype[Any]) -> Caster:
+def _plain_caster(target: NumpyDType) -> Caster:
     if bit_width(target) < 8 and target.name.lstrip("u").startswith("int"):
         return _small_integer_caster(target)
 
@@ -88,7 +89,7 @@ def _plain_caster(target: np.dtype[Any]) -> Caster:
     return cast
 
 
-def _small_integer_caster(target: np.dtype[Any]) -> Caster:
+def _small_integer_caster(target: NumpyDType) -> Caster:
     """To an integer of 2 or 4 bits: the higher bits are cut off."""
     bits = bit_width(target)
     sign = 0 if target.name.startswith("u") else 1 << (bits - 1)
@@ -102,7 +103,7 @@ def _small_integer_caster(target: np.dtype[Any]) -> Caster:
     return cast
 
 
-def _saturating_caster(target: np.dtype[Any]) -> Caster:
+def _saturating_caster(target: NumpyDType) -> Caster:
     largest = float(require("ml_dtypes", extra="ops").finfo(target).max)
 
     def cast(x: Any) -> Any:
@@ -112,7 +113,7 @@ def _saturating_caster(target: np.dtype[Any]) -> Caster:
     return cast
 
 
-def _exponent_caster(target: np.dtype[Any], saturates: bool, round_mode: str) -> Caster:
+def _exponent_caster(target: NumpyDType, saturates: bool, round_mode: str) -> Caster:
     """To float8e8m0, which has nothing but an exponent: the bits of float32, with the fraction rounded away."""
 
     def cast(x: object) -> Any:
@@ -133,7 +134,7 @@ def _exponent_caster(target: np.dtype[Any], saturates: bool, round_mode: str) ->
     return cast
 
 
-def numbers_of(x: Any, target: np.dtype[Any]) -> Any:
+def numbers_of(x: Any, target: NumpyDType) -> Any:
     """The numbers that strings tell, ready to be cast to *target*."""
     if target.kind in "iub":
         return np.array([_whole_number(text) for text in x.ravel()], object).astype(np.int64).reshape(x.shape)
@@ -192,7 +193,7 @@ def make_bit_cast(node: OnnxNode) -> Kernel:
     return bit_cast
 
 
-def _small_bits(x: object, target: np.dtype[Any]) -> Any:
+def _small_bits(x: object, target: NumpyDType) -> Any:
     """The low bits of each byte of *x*; a signed integer has its sign in all bits above."""
     bits = bit_width(target)
     sign = 1 << (bits - 1) if target.name.startswith("int") else 0

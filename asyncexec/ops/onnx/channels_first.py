@@ -19,10 +19,11 @@ from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.array.windows import Axis
 from asyncexec.ops.nn.depthwise import depthwise
-from asyncexec.ops.onnx.arrays import Array, empty, inner, zeros
+from asyncexec.ops.onnx.arrays import empty, inner, zeros
 from asyncexec.process.free_memory import check_array
 
 _PIECE_BYTES: Final = 2**20

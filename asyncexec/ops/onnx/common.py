@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import boxed, check_memory
@@ -109,7 +110,7 @@ def as_array(value: object) -> Any:
     return boxed(value) if isinstance(value, bytes) else value
 
 
-def is_half(dtype: np.dtype[Any]) -> bool:
+def is_half(dtype: NumpyDType) -> bool:
     """Whether *dtype* is float16 or bfloat16, whose values are computed in float32."""
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
@@ -144,7 +145,7 @@ def integers(value: object, what: str) -> list[int]:
     return found
 
 
-def check_shape(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+def check_shape(shape: Sequence[int], dtype: NumpyDType) -> None:
     """Refuse a shape with a negative size, with too many elements to count, or larger than memory can be."""
     if math.prod(shape) >= 2**63:
         raise InvalidArgumentError(f"a tensor of shape {list(shape)} has too many elements")

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.array.windows import Axis
 from asyncexec.ops.onnx.activations import swish
-from asyncexec.ops.onnx.arrays import Array, empty, need, need_rank, need_shape, wide, zeros
+from asyncexec.ops.onnx.arrays import empty, need, need_rank, need_shape, wide, zeros
 from asyncexec.ops.onnx.channels_first import add_columns, check_filters, convolve
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.onnx.onnx_windows import OnnxWindows, make_onnx_windows

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.array.windows import Axis
-from asyncexec.ops.onnx.arrays import Array, empty, need, need_shape, wide
+from asyncexec.ops.onnx.arrays import empty, need, need_shape, wide
 from asyncexec.ops.onnx.channels_first import check_filters
 from asyncexec.ops.onnx.interpolation import linear_taps, sample
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel

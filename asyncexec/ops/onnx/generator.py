@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import (
@@ -194,7 +195,7 @@ def padded(x: Any, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> A
     return x
 
 
-def _fill_value(value: object, dtype: np.dtype[Any]) -> Any:
+def _fill_value(value: object, dtype: NumpyDType) -> Any:
     if value is None:
         return b"" if dtype.kind == "O" else np.zeros((), dtype)[()]
     array = as_array(value)

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from asyncexec.ops.onnx.arrays import Array, zeros
+from asyncexec.framework.arrays import Array
+from asyncexec.ops.onnx.arrays import zeros
 
 # Gives the cells that stand for those of any numbers along an axis of that length, and which of them count.
 Border: TypeAlias = Callable[[Array, int], tuple[Array, Array | None]]

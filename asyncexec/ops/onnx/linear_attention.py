@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, empty, need, need_rank, need_shape, zeros
+from asyncexec.ops.onnx.arrays import empty, need, need_rank, need_shape, zeros
 from asyncexec.ops.onnx.attention import join_heads, split_heads
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.activations import log_softmax
-from asyncexec.ops.onnx.arrays import Array, need, need_shape, wide
+from asyncexec.ops.onnx.arrays import need, need_shape, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.arrays import Array, need, zeros
+from asyncexec.ops.onnx.arrays import need, zeros
 from asyncexec.ops.onnx.onnx_kernels import ML_DOMAIN, OnnxNode, onnx_kernel
 from asyncexec.process.free_memory import check_array
 

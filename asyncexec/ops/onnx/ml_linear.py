@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.activations import sigmoid, softmax
-from asyncexec.ops.onnx.arrays import Array, need, zeros
+from asyncexec.ops.onnx.arrays import need, zeros
 from asyncexec.ops.onnx.onnx_kernels import ML_DOMAIN, OnnxNode, onnx_kernel
 
 _TINY: Final = 1e-7  # scores nearer to zero than that stay near it in SOFTMAX_ZERO

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, need, zeros
+from asyncexec.ops.onnx.arrays import need, zeros
 from asyncexec.ops.onnx.ml_linear import TRANSFORMS, both_classes, class_labels, post_transform, rows_of
 from asyncexec.ops.onnx.onnx_kernels import ML_DOMAIN, OnnxNode, onnx_kernel
 

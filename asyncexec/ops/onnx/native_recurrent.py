@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.layer_rule import LayerRule, NativeLayers
 from asyncexec.framework.ownership import is_frozen
 from asyncexec.ops.nn.panels import Laid, LaidOut, aligned, panels_of
-from asyncexec.ops.onnx.arrays import Array, empty, zeros
+from asyncexec.ops.onnx.arrays import empty, zeros
 from asyncexec.process.cores import num_cores
 from asyncexec.process.free_memory import check_array
 from asyncexec.process.shards import share

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.array.array_common import mean_of
-from asyncexec.ops.onnx.arrays import Array, axis_of, dtype_of_code, need, need_shape, wide
+from asyncexec.ops.onnx.arrays import axis_of, dtype_of_code, need, need_shape, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 
@@ -118,7 +119,7 @@ def _last_axes(x: Array, axis: int) -> tuple[int, ...]:
     return tuple(range(axis_of(axis, x.ndim), x.ndim))
 
 
-def _stash(node: OnnxNode, x: Array) -> np.dtype[Any]:
+def _stash(node: OnnxNode, x: Array) -> NumpyDType:
     """The type to compute in."""
     return np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 
@@ -55,16 +56,16 @@ _BITS: Final = {
 SATURATING: Final = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
 
 
-def numpy_dtype(number: int) -> np.dtype[Any]:
+def numpy_dtype(number: int) -> NumpyDType:
     """The numpy dtype of an ONNX data type, object for strings; InvalidArgumentError where there is none."""
     if number in _NUMPY:
         return np.dtype(_NUMPY[number])
     if number in _ML_DTYPES:
-        dtype: np.dtype[Any] = np.dtype(getattr(require("ml_dtypes", extra="ops"), _ML_DTYPES[number]))
+        dtype: NumpyDType = np.dtype(getattr(require("ml_dtypes", extra="ops"), _ML_DTYPES[number]))
         return dtype
     raise InvalidArgumentError(f"{number} is no data type of ONNX")
 
 
-def bit_width(dtype: np.dtype[Any]) -> int:
+def bit_width(dtype: NumpyDType) -> int:
     """Bits that an element has in ONNX; numpy takes a byte for those with fewer than 8."""
     return _BITS.get(str(dtype.name)) or 8 * int(dtype.itemsize)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.array.windows import Axis
-from asyncexec.ops.onnx.arrays import Array, empty, inner, need, wide, zeros
+from asyncexec.ops.onnx.arrays import empty, inner, need, wide, zeros
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.onnx.onnx_windows import OnnxWindows, make_onnx_windows
 from asyncexec.process.free_memory import check_array
@@ -48,7 +49,7 @@ def _along(x: Array, axis: Axis, before: tuple[slice, ...], combine: np.ufunc, s
     return out
 
 
-def _lowest(dtype: np.dtype[Any]) -> Any:
+def _lowest(dtype: NumpyDType) -> Any:
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 

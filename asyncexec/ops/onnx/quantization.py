@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, axis_of, dtype_of_code, need
+from asyncexec.ops.onnx.arrays import axis_of, dtype_of_code, need
 from asyncexec.ops.onnx.common import check_product
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
@@ -21,7 +22,7 @@ _RANGES: Final = {"uint4": (0, 15), "int4": (-8, 7), "uint2": (0, 3), "int2": (-
 _EXACT_TERMS: Final = 258  # products of two bytes that float32 adds up without rounding
 
 
-def limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
+def limits(dtype: NumpyDType) -> tuple[int, int] | None:
     """The least and the largest of an integer type; None for floats."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
@@ -29,7 +30,7 @@ def limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
     return _RANGES.get(dtype.name)
 
 
-def saturated(values: Array, dtype: np.dtype[Any], saturate: bool = True) -> Array:
+def saturated(values: Array, dtype: NumpyDType, saturate: bool = True) -> Array:
     """*values* in that quantized type: integers cut to its range, floats too where *saturate*."""
     found = limits(dtype)
     if found is None:

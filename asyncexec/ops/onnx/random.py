@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import check_shape, refusing
@@ -19,7 +20,7 @@ def generator_of(node: OnnxNode) -> np.random.Generator:
     return np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
 
 
-def _sample(node: OnnxNode, generator: np.random.Generator, shape: Any, dtype: np.dtype[Any]) -> Any:
+def _sample(node: OnnxNode, generator: np.random.Generator, shape: Any, dtype: NumpyDType) -> Any:
     check_shape(shape, dtype)
     if dtype.kind == "O":
         raise InvalidArgumentError("strings cannot be random")

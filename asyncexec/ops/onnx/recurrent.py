@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, empty, need, need_rank, need_shape, wide, zeros
+from asyncexec.ops.onnx.arrays import empty, need, need_rank, need_shape, wide, zeros
 from asyncexec.ops.onnx.native_recurrent import NativeRecurrent
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.ops.onnx.recurrent_cells import Activation, Cell, activations, gru_cell, lstm_cell, rnn_cell

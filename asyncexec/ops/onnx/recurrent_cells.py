@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.onnx.activations import hard_sigmoid, sigmoid
-from asyncexec.ops.onnx.arrays import Array
 
 Activation: TypeAlias = Callable[[Array], Array]
 Cell: TypeAlias = Callable[[Array, Array, Array], tuple[Array, Array]]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.framework.kernel import Kernel
@@ -87,7 +88,7 @@ def _taken(value: object) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def _objects(items: list[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _objects(items: list[Any], shape: tuple[int, ...]) -> Array:
     array = np.empty(len(items), np.object_)
     array[:] = items
     return array.reshape(shape)

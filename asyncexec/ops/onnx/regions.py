@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, empty, need, need_rank, need_shape, wide, zeros
+from asyncexec.ops.onnx.arrays import empty, need, need_rank, need_shape, wide, zeros
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.process.free_memory import check_array
 
@@ -109,7 +109,7 @@ class _Samples:
         self.high = np.minimum(self.low + 1, size - 1)
         self.share = places - self.low
 
-    def weights(self, dtype: np.dtype[Any]) -> Array:
+    def weights(self, dtype: NumpyDType) -> Array:
         """How much of each cell the mean of each part takes, as [parts, cells]."""
         out = np.zeros((self.parts, self.size))
         part = np.arange(self.parts)[:, np.newaxis]

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, axis_of, need, wide
+from asyncexec.ops.onnx.arrays import axis_of, need, wide
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.process.free_memory import check_array
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, empty, need, need_shape, wide
+from asyncexec.ops.onnx.arrays import empty, need, need_shape, wide
 from asyncexec.ops.onnx.interpolation import Border, cubic_taps, linear_taps, sample, zeros_outside
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 from asyncexec.process.free_memory import check_array

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.common import axis_of, check_shape, in_single, integer, refusing
@@ -73,7 +74,7 @@ def _fourier(x: Any, points: int, axis: int, is_inverse: bool, is_onesided: bool
     return as_pairs(result, x.dtype)
 
 
-def as_pairs(values: Any, dtype: np.dtype[Any]) -> Any:
+def as_pairs(values: Any, dtype: NumpyDType) -> Any:
     """Complex *values* as pairs of *dtype* in one more axis."""
     return np.stack([values.real, values.imag], -1).astype(dtype, copy=False)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.onnx.arrays import Array, need, need_rank
+from asyncexec.ops.onnx.arrays import need, need_rank
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 

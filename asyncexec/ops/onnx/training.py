@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.onnx.arrays import Array, need, need_shape
+from asyncexec.ops.onnx.arrays import need, need_shape
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 
 TRAINING_DOMAIN: Final = "ai.onnx.preview.training"

@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType
 from asyncexec.ops.array.array_common import boxed, zeros
 
-Values: TypeAlias = Sequence["np.ndarray[Any, Any] | None"]
+Values: TypeAlias = Sequence["Array | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class DenseColumn:
         """The column of all records."""
         return self._padded(values, names) if self.is_variable else self._stacked(values, names)
 
-    def one(self, value: np.ndarray[Any, Any] | None, name: str) -> Any:
+    def one(self, value: Array | None, name: str) -> Any:
         """The column of a record that stands alone."""
         if not self.is_variable:
             return as_value(self._stacked([value], [name])[0])
@@ -91,7 +92,7 @@ class DenseColumn:
             result[index] = value.reshape(shape)
         return result
 
-    def _check_stride(self, value: np.ndarray[Any, Any], name: str) -> None:
+    def _check_stride(self, value: Array, name: str) -> None:
         stride = math.prod(self.row)
         if value.size % stride if stride else value.size:
             raise InvalidArgumentError(
@@ -113,12 +114,12 @@ class DenseColumn:
         return result.reshape(len(values), longest, *self.row)
 
 
-def joined(values: Sequence[np.ndarray[Any, Any]], dtype: DType) -> np.ndarray[Any, Any]:
+def joined(values: Sequence[Array], dtype: DType) -> Array:
     """All values one after the other."""
     return np.concatenate(values) if len(values) else zeros((0,), dtype.as_numpy_dtype)
 
 
-def lengths_of(values: Values) -> np.ndarray[Any, Any]:
+def lengths_of(values: Values) -> Array:
     """How many values each record has."""
     return np.array([0 if value is None else value.size for value in values], np.int64)
 
@@ -131,21 +132,21 @@ def sparse_column(values: Values, dtype: DType) -> tuple[Any, Any, Any]:
     return indices.astype(np.int64), found, np.array([len(lengths), lengths.max(initial=0)], np.int64)
 
 
-def sparse_vector(value: np.ndarray[Any, Any] | None, dtype: DType) -> tuple[Any, Any, Any]:
+def sparse_vector(value: Array | None, dtype: DType) -> tuple[Any, Any, Any]:
     """The same of a record that stands alone: a vector."""
     found = zeros((0,), dtype.as_numpy_dtype) if value is None else value
     return np.arange(found.size, dtype=np.int64)[:, None], found, np.array([found.size], np.int64)
 
 
-def row_splits(lengths: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Any:
+def row_splits(lengths: Array, dtype: NumpyDType) -> Any:
     """Where rows of these lengths begin, and the last ends."""
     return np.concatenate(([0], np.cumsum(lengths))).astype(dtype)
 
 
-def positions(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def positions(lengths: Array) -> Array:
     """The place of each element in its row, for rows of these lengths."""
     starts = np.cumsum(lengths) - lengths
-    found: np.ndarray[Any, Any] = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
+    found: Array = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
     return found
 
 

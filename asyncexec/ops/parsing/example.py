@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.types import DType
 from asyncexec.ops.parsing.wire import DELIMITED, FIXED32, VARINT, fields, packed_varints
@@ -107,7 +108,7 @@ def _check(items: Items, dtype: DType) -> None:
             raise ValueError("the last varint does not end")
 
 
-def decoded(features: Sequence[Items | None], dtype: DType) -> list[np.ndarray[Any, Any] | None]:
+def decoded(features: Sequence[Items | None], dtype: DType) -> list[Array | None]:
     """A vector of each feature, all of *dtype*; numbers are read at once."""
     if dtype is types.string:
         return [None if items is None else _strings([item for _, item in items]) for items in features]
@@ -120,13 +121,13 @@ def decoded(features: Sequence[Items | None], dtype: DType) -> list[np.ndarray[A
     return [None if items is None else value for items, value in zip(features, found, strict=True)]
 
 
-def _strings(items: Sequence[bytes]) -> np.ndarray[Any, Any]:
+def _strings(items: Sequence[bytes]) -> Array:
     array = np.empty(len(items), object)
     array[:] = items
     return array
 
 
-def _cut(chunks: Sequence[bytes], dtype: DType) -> list[np.ndarray[Any, Any]]:
+def _cut(chunks: Sequence[bytes], dtype: DType) -> list[Array]:
     """The numbers of each chunk."""
     data = b"".join(chunks)
     ends = np.cumsum([0, *map(len, chunks)])
@@ -139,12 +140,12 @@ def _cut(chunks: Sequence[bytes], dtype: DType) -> list[np.ndarray[Any, Any]]:
     return [values[begin:end] for begin, end in pairwise(bounds)]
 
 
-def _joined(items: Items, dtype: DType) -> np.ndarray[Any, Any]:
+def _joined(items: Items, dtype: DType) -> Array:
     parts = [_numbers(kind, content, dtype) for kind, content in items]
     return np.concatenate(parts) if parts else np.zeros(0, dtype.as_numpy_dtype)
 
 
-def _numbers(kind: int, content: Any, dtype: DType) -> np.ndarray[Any, Any]:
+def _numbers(kind: int, content: Any, dtype: DType) -> Array:
     if dtype is types.float32:
         return np.frombuffer(content, "<f4").astype(np.float32, copy=False)
     if kind == DELIMITED:

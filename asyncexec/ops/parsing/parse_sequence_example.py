@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -184,10 +185,10 @@ class _Batch:
         np_dtype = splits.as_numpy_dtype
         return flat, np_dtype.type(0) if self.is_one else row_splits(lengths_of(values), np_dtype)
 
-    def steps(self, key: bytes, dtype: DType) -> list[list[np.ndarray[Any, Any]] | None]:
+    def steps(self, key: bytes, dtype: DType) -> list[list[Array] | None]:
         """The values of a list of features: of each record, of each step; None where there is no such list."""
         empty = zeros((0,), dtype.as_numpy_dtype)
-        found: list[list[np.ndarray[Any, Any]] | None] = []
+        found: list[list[Array] | None] = []
         for record, name in zip(self.lists, self.names, strict=True):
             if key not in record:
                 found.append(None)

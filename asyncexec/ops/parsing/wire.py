@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
+
 VARINT: Final = 0
 FIXED64: Final = 1
 DELIMITED: Final = 2
@@ -53,7 +55,7 @@ def fields(data: bytes) -> list[tuple[int, int, Any]]:
     return found
 
 
-def packed_varints(data: bytes) -> np.ndarray[Any, Any]:
+def packed_varints(data: bytes) -> Array:
     """Varints one after the other, as int64; ValueError where one does not end."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets < 128)

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.pnnx.arithmetic import load_erf, sigmoid
-from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 
 _ROOT_OF_HALF: Final = float(np.sqrt(0.5))
 _ROOT_OF_TWO_OVER_PI: Final = float(np.sqrt(2 / np.pi))

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
-from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 from asyncexec.ops.pnnx.windows import Pads, num_windows, padded, taps, with_batch
 from asyncexec.process.free_memory import check_array
 
@@ -57,14 +58,14 @@ class Convolution:
             out += bias.reshape(-1, *(1 for _ in window))
         return out[0] if is_single else out
 
-    def _pointwise(self, x: Array, weight: Array) -> Array:
+    def _pointwise(self, x: Any, weight: Array) -> Array:
         x = x[(..., *(slice(None, None, step) for step in self.stride))]
         batch, _, *sizes = x.shape
         parts = np.ascontiguousarray(x).reshape(batch, self.groups, -1, int(np.prod(sizes)))
         filters = weight.reshape(self.groups, -1, weight.shape[1])
         return np.matmul(filters, parts).reshape(batch, weight.shape[0], *sizes)
 
-    def _depthwise(self, x: Array, weight: Array, sizes: Sequence[int]) -> Array:
+    def _depthwise(self, x: Array, weight: Any, sizes: Sequence[int]) -> Array:
         multiple = weight.shape[0] // x.shape[1]
         out = np.empty((x.shape[0], weight.shape[0], *sizes), np.result_type(x, weight))
         ones = (1,) * len(sizes)
@@ -96,7 +97,7 @@ class Convolution:
         first_stride, reach = self.stride[0], self.dilation[0] * (window[0] - 1) + 1
         for image, start in product(range(batch), range(0, sizes[0], step)):
             rows = min(step, sizes[0] - start)
-            part: Array = columns if rows == step else np.empty((channels, *window, rows, *rest), x.dtype)
+            part: Any = columns if rows == step else np.empty((channels, *window, rows, *rest), x.dtype)
             band = x[image, :, start * first_stride : (start + rows - 1) * first_stride + reach]
             for place, cells in taps(band, window, self.stride, self.dilation, [rows, *rest]):
                 part[(slice(None), *place)] = cells

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.pnnx.arithmetic import sigmoid
 from asyncexec.ops.pnnx.convolution import Convolution
-from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 
 
 def _in_order_of_use(node: PnnxNode) -> tuple[Array, list[Array]]:

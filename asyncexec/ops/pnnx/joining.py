@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 
 
 def _listed(inputs: Sequence[object]) -> Sequence[Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import mean_of
-from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 
 _DIMS = (1, 2, 3)
 

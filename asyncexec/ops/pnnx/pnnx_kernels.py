@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_values
 from asyncexec.framework.kernel_registry import register_kernel
@@ -22,8 +23,6 @@ from asyncexec.framework.tensor_shape import UNKNOWN_SHAPE, TensorShape
 DOMAIN: Final = "Pnnx>"
 _SIGNATURE: Final = "inputs: Tin -> outputs: Tout"
 _ATTRS: Final = "Tin: list(type); Tout: list(type); input_names: list(string) = []; output_shapes: list(shape) = []"
-
-Array: TypeAlias = Any  # numpy: what arithmetic gives is Any to type checkers
 
 
 @dataclass(frozen=True, slots=True)

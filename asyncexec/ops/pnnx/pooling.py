@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.ops.pnnx.pnnx_kernels import Array, PnnxNode, pnnx_kernel
+from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 from asyncexec.ops.pnnx.windows import Pads, num_windows, padded, taps, with_batch
 from asyncexec.process.free_memory import check_array
 

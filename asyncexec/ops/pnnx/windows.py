@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
-from asyncexec.ops.pnnx.pnnx_kernels import Array
 from asyncexec.process.free_memory import check_array
 
 Pads = Sequence[tuple[int, int]]
@@ -29,7 +29,7 @@ def num_windows(size: int, window: int, stride: int, dilation: int = 1, pad: tup
     return count
 
 
-def padded(x: Array, pads: Pads, mode: str = "zeros", value: object = 0) -> Array:
+def padded(x: Any, pads: Pads, mode: str = "zeros", value: object = 0) -> Array:
     """*x* with borders around its last dimensions; negative ones cut it.
 
     Raises:
@@ -52,7 +52,7 @@ def padded(x: Array, pads: Pads, mode: str = "zeros", value: object = 0) -> Arra
     return out
 
 
-def _sizes(x: Array, pads: Pads) -> tuple[int, ...]:
+def _sizes(x: Any, pads: Pads) -> tuple[int, ...]:
     if len(pads) > x.ndim:
         raise InvalidArgumentError(f"borders for {len(pads)} dimensions do not fit an array of shape {list(x.shape)}")
     return tuple(x.shape[x.ndim - len(pads) :])
@@ -69,7 +69,7 @@ def _padded_by_itself(x: Array, widths: Pads, mode: str) -> Array:
 
 
 def taps(
-    x: Array, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+    x: Any, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int], out: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
     """For each cell of the window: its place, and a view of *x* with what the windows have there."""
     for place in product(*map(range, window)):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -70,7 +71,7 @@ def ragged_range(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _range_sizes(first: Any, last: Any, step: Any, most: int) -> np.ndarray[Any, Any]:
+def _range_sizes(first: Any, last: Any, step: Any, most: int) -> Array:
     """How many numbers each row has; InvalidArgumentError where these are more than *most*."""
     sizes = []
     for start, limit, delta in zip(first.tolist(), last.tolist(), step.tolist(), strict=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
@@ -37,10 +38,10 @@ def check_nested(nested: Sequence[Any], values: Any) -> None:
         check_splits(splits, len(inner) - (0 if is_last else 1))
 
 
-def ranges(starts: Any, lengths: Any) -> np.ndarray[Any, Any]:
+def ranges(starts: Any, lengths: Any) -> Array:
     """``start, start + 1, ...`` of each length, one after the other."""
     before = np.cumsum(lengths) - lengths
-    found: np.ndarray[Any, Any] = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
+    found: Array = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
     return found
 
 

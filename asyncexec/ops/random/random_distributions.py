@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.types import DType, bfloat16, float16, float32, float64
 from asyncexec.ops.random.philox import Philox, blocks, blocks_at
 
@@ -86,7 +87,7 @@ def _words(generator: Philox, count: int) -> Any:
     return blocks(generator, -(-count // 4)).reshape(-1)[:count]
 
 
-def full_range(dtype: np.dtype[Any]) -> Sampler:
+def full_range(dtype: NumpyDType) -> Sampler:
     """Integers of the whole range of *dtype*."""
     if dtype.itemsize == 4:
         return lambda generator, count: _words(generator, count).view(dtype)
@@ -98,7 +99,7 @@ def _long_words(generator: Philox, count: int) -> Any:
     return pairs[:, 0] | (pairs[:, 1].astype(np.uint64) << np.uint64(32))
 
 
-def uniform_int(dtype: np.dtype[Any], low: int, high: int) -> Sampler:
+def uniform_int(dtype: NumpyDType, low: int, high: int) -> Sampler:
     """Integers in [low, high), nearly uniform: the remainder of random bits."""
     draw = _words if dtype.itemsize == 4 else _long_words
     unsigned = np.dtype(f"u{dtype.itemsize}")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -162,7 +163,7 @@ def _sampling(sampler: Sampler, itemsize: int, generator_of: Callable[..., Philo
     return kernel
 
 
-def _int_sampling(dtype: np.dtype[Any], generator_of: Callable[..., Philox]) -> Kernel:
+def _int_sampling(dtype: NumpyDType, generator_of: Callable[..., Philox]) -> Kernel:
     def kernel(shape: Any, *place_and_range: Any) -> Any:
         *place, low, high = place_and_range
         generator = generator_of(*place)

@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 
-Array: TypeAlias = np.ndarray[Any, Any]
 # Applies updates (one a row, or one for all) to the rows of an array, in place.
 Apply: TypeAlias = Callable[[Array, Array, Any], None]
 

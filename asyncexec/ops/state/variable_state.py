@@ -16,11 +16,12 @@ from itertools import repeat
 from sys import getrefcount
 from threading import RLock
 from time import monotonic
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -32,8 +33,6 @@ from asyncexec.framework.process_bound import ProcessBound
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.framework.types import DType, string
 from asyncexec.process.free_memory import check_array
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 DEFAULT_CONTAINER: Final = "localhost"
 # The shared name by which TensorFlow asks for a new variable at every execution.

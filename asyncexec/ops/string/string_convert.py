@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -159,14 +160,14 @@ def _decode_base64(text: bytes) -> bytes:
 register_function("DecodeBase64", function=elementwise(_decode_base64))
 
 
-def _stored_dtype(construction: OpKernelConstruction) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def _stored_dtype(construction: OpKernelConstruction) -> tuple[NumpyDType, NumpyDType]:
     """The dtype, and the integers in its byte order that its bytes are read as."""
     dtype = construction.np_dtype("out_type")
     part = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
     return dtype, np.dtype(f"{'<' if construction.attr('little_endian') else '>'}u{part}")
 
 
-def _from_bytes(data: Any, dtype: np.dtype[Any], stored: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+def _from_bytes(data: Any, dtype: NumpyDType, stored: NumpyDType, shape: tuple[int, ...]) -> Any:
     words = np.frombuffer(data, stored).astype(stored.newbyteorder("="), copy=isinstance(data, bytes))
     if dtype.kind == "b":
         return as_value((words != 0).reshape(shape))

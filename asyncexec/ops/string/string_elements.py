@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.process.free_memory import LARGE_BYTES, check_room
@@ -22,7 +23,7 @@ def elementwise(function: Callable[[bytes], bytes]) -> Kernel:
     return lambda value: function(value) if isinstance(value, bytes) else ufunc(value)
 
 
-def elementwise_to(dtype: np.dtype[Any], function: Callable[[bytes], Any]) -> Kernel:
+def elementwise_to(dtype: NumpyDType, function: Callable[[bytes], Any]) -> Kernel:
     """The kernel that gives ``function`` of each string, as numbers of *dtype*."""
 
     def kernel(value: Any) -> Any:

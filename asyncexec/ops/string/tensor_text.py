@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, NumpyDType
+
 _DIGITS: Final = {"float64": (15, 17)}
 _FEWER_AND_MORE: Final = (6, 9)
 
@@ -21,7 +23,7 @@ def summarize_value(value: object, max_entries: int) -> str:
     return "".join(parts) + ("..." if array.size > limit else "")
 
 
-def _as_array(value: object) -> np.ndarray[Any, Any]:
+def _as_array(value: object) -> Array:
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     array = np.empty((), object)
@@ -29,7 +31,7 @@ def _as_array(value: object) -> np.ndarray[Any, Any]:
     return array
 
 
-def _show(array: np.ndarray[Any, Any], limit: int, shown: int, text: Callable[[Any], str], parts: list[str]) -> int:
+def _show(array: Array, limit: int, shown: int, text: Callable[[Any], str], parts: list[str]) -> int:
     """Append the elements of *array* until *limit* are shown; return how many are shown by then."""
     if array.ndim <= 1:
         row = array.reshape(-1)[: limit - shown]
@@ -46,7 +48,7 @@ def _show(array: np.ndarray[Any, Any], limit: int, shown: int, text: Callable[[A
     return shown
 
 
-def _formatter(dtype: np.dtype[Any]) -> Callable[[Any], str]:
+def _formatter(dtype: NumpyDType) -> Callable[[Any], str]:
     match dtype.kind:
         case "b":
             return lambda element: str(int(element))

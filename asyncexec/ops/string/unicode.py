@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -37,7 +38,7 @@ _MARKED: Final = {
     "utf-32": ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"), (b"", "utf-32-be")),
 }
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
-_Points: TypeAlias = "np.ndarray[Any, Any]"
+_Points: TypeAlias = "Array"
 
 
 def _decode_shape(c: InferenceContext) -> Sequence[TensorShape]:
@@ -240,7 +241,7 @@ def unicode_encode(c: OpKernelConstruction) -> Kernel:
 
 
 @cache
-def _scripts() -> np.ndarray[Any, Any]:
+def _scripts() -> Array:
     """The script of each code point."""
     pairs = [part.split(":") for part in RANGES.split()]
     return np.repeat(np.array([int(script) for _, script in pairs], np.int16), [int(count) for count, _ in pairs])
