@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types, variant_ops
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -52,7 +52,7 @@ register_op("Rank", "input: T -> output: int32", "T: type", shape=scalars)
 def _sizes_as(np_dtype: NumpyDType) -> Kernel:
     """The shape of one array as a vector of *np_dtype*; InvalidArgumentError for a size that does not fit."""
 
-    def sizes(x: Any) -> Any:
+    def sizes(x: ArrayOrScalar) -> Array:
         try:
             return np.array(x.shape, np_dtype)
         except OverflowError:
@@ -77,7 +77,7 @@ def _size(c: OpKernelConstruction) -> Kernel:
     out_type = c.np_dtype("out_type").type
     limit = int(np.iinfo(out_type).max)
 
-    def size(x: Any) -> Any:
+    def size(x: ArrayOrScalar) -> Any:
         if x.size > limit:
             raise InvalidArgumentError(
                 f"Number of elements was larger than representable by 32-bit output type: {x.size}"
@@ -142,7 +142,7 @@ def reshape(x: Any, shape: object) -> Any:
     return result if dims else as_value(result)
 
 
-def _reshape_empty(x: Any, dims: list[int]) -> Any:
+def _reshape_empty(x: Array, dims: list[int]) -> Any:
     """Reshape where numpy refuses: where nothing can be inferred TensorFlow infers from the sizes that are not 0."""
     if x.size or dims.count(-1) != 1 or 0 not in dims:
         raise InvalidArgumentError(
@@ -172,7 +172,7 @@ register_op(
 )
 
 
-def expand_dims(x: Any, dim: Any) -> Any:
+def expand_dims(x: ArrayOrScalar, dim: ArrayOrScalar) -> Array:
     """*x* with a dimension of size 1 put in at *dim*."""
     if dim.size != 1:
         raise InvalidArgumentError(f"'dim' must be a tensor with a single value, not of shape {list(dim.shape)}")
@@ -214,7 +214,7 @@ def _squeeze(c: OpKernelConstruction) -> Kernel:
     return boxing(c, squeeze)
 
 
-def _squeeze_canonical(x: Any, squeezed: tuple[int, ...]) -> Any:
+def _squeeze_canonical(x: Array, squeezed: tuple[int, ...]) -> Any:
     """Squeeze where an axis may be named twice (numpy refuses that), and where the mistakes are told."""
     axes = {canonical_axis(axis, x.ndim, "squeeze_dims") for axis in squeezed}
     for axis in axes:
@@ -241,7 +241,7 @@ register_op(
 def _fill(c: OpKernelConstruction) -> Kernel:
     np_dtype = c.np_dtype("T")
 
-    def fill(dims: Any, value: Any) -> Any:
+    def fill(dims: ArrayOrScalar, value: ArrayOrScalar) -> Any:
         shape = int_vector(dims, "dims")
         if value.ndim:
             raise InvalidArgumentError(f"value must be a scalar, got shape {list(value.shape)}")
@@ -324,7 +324,7 @@ def _ensure_shape(c: OpKernelConstruction) -> Kernel:
 register_op("InvertPermutation", "x: T -> y: T", "T: {int32, int64} = int32", shape=lambda c: [c.vector(0)])
 
 
-def invert_permutation(x: Any) -> Any:
+def invert_permutation(x: Array) -> ArrayOrScalar:
     """y with ``y[x[i]] = i``; InvalidArgumentError unless *x* is a permutation of 0 ... n-1."""
     if x.ndim != 1:
         raise InvalidArgumentError(f"invert_permutation expects a 1D vector, not shape {list(x.shape)}")

@@ -6,10 +6,10 @@ Rules: tensorflow/core/ops/array_ops.cc, tile_ops.cc, broadcast_to_op.cc, bcast_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -40,7 +40,7 @@ register_op(
 )
 
 
-def tile(x: Any, multiples: Any) -> Any:
+def tile(x: ArrayOrScalar, multiples: Array) -> ArrayOrScalar:
     """*x* repeated *multiples* times along each dimension."""
     times = int_vector(multiples, "multiples")
     if len(times) != x.ndim:
@@ -83,7 +83,7 @@ register_op(
 )
 
 
-def broadcast_to(x: Any, shape: Any) -> Any:
+def broadcast_to(x: ArrayOrScalar, shape: Array) -> ArrayOrScalar:
     """*x* copied out to *shape*; InvalidArgumentError when it does not broadcast to it."""
     dims = int_vector(shape, "shape")
     if dims == list(x.shape):
@@ -109,7 +109,7 @@ def _broadcast_args_shape(c: InferenceContext) -> Sequence[TensorShape]:
 register_op("BroadcastArgs", "s0: T, s1: T -> r0: T", "T: {int32, int64} = int32", shape=_broadcast_args_shape)
 
 
-def broadcast_args(s0: Any, s1: Any) -> Any:
+def broadcast_args(s0: ArrayOrScalar, s1: ArrayOrScalar) -> ArrayOrScalar:
     """The shape that two shapes broadcast to."""
     a, b = int_vector(s0, "s0"), int_vector(s1, "s1")
     width = max(len(a), len(b))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -66,7 +67,7 @@ register_op(
 )
 
 
-def concat(values: Sequence[Any], axis: Any) -> Any:
+def concat(values: Sequence[Any], axis: Any) -> Array:
     """*values* joined along *axis*; InvalidArgumentError when they do not fit together."""
     try:
         return np.concatenate(values, axis)
@@ -101,7 +102,7 @@ register_op(
 )
 
 
-def concat_offset(concat_dim: Any, *shapes: Any) -> tuple[Any, ...]:
+def concat_offset(concat_dim: np.generic, *shapes: Any) -> tuple[Any, ...]:
     """Where each of the arrays of those shapes begins in their concatenation."""
     if concat_dim.ndim:
         raise InvalidArgumentError(f"Concat dim tensor should be a scalar, but got shape {list(concat_dim.shape)}")
@@ -154,7 +155,7 @@ register_op(
 def _split(c: OpKernelConstruction) -> Kernel:
     count: int = c.attr("num_split")
 
-    def split(split_dim: Any, value: Any) -> Any:
+    def split(split_dim: ArrayOrScalar, value: Array) -> Any:
         if split_dim.ndim:
             raise InvalidArgumentError(f"split_dim must be a scalar but has rank {split_dim.ndim}")
         axis = canonical_axis(int(split_dim), value.ndim, "split_dim")
@@ -223,7 +224,7 @@ register_op(
 def _split_v(c: OpKernelConstruction) -> Kernel:
     count: int = c.attr("num_split")
 
-    def split_v(value: Any, size_splits: Any, split_dim: Any) -> Any:
+    def split_v(value: Array, size_splits: Array, split_dim: np.generic) -> Any:
         if split_dim.size != 1:
             raise InvalidArgumentError(f"split_dim_tensor must have exactly one element, not shape {split_dim.shape}")
         axis = canonical_axis(split_dim.item(), value.ndim, "split_dim")
@@ -265,7 +266,7 @@ def _pack(c: OpKernelConstruction) -> Kernel:
     if axis:
         return lambda *values: _stack(values, axis)
 
-    def pack(*values: object) -> Any:
+    def pack(*values: object) -> Array:
         try:
             return np.array(values, np_dtype)
         except (ValueError, TypeError):
@@ -274,7 +275,7 @@ def _pack(c: OpKernelConstruction) -> Kernel:
     return pack
 
 
-def _stack(values: tuple[Any, ...], axis: int) -> Any:
+def _stack(values: tuple[Any, ...], axis: int) -> Array:
     """*values*, all of one shape, along a new *axis*."""
     axis = canonical_axis(axis, values[0].ndim + 1)
     if any(value.shape != values[0].shape for value in values):
@@ -342,7 +343,7 @@ def _parallel_concat(c: OpKernelConstruction) -> Kernel:
     check_memory(wanted, c.np_dtype("T"))
     row = (1, *wanted[1:])
 
-    def parallel_concat(*values: Any) -> Any:
+    def parallel_concat(*values: Array) -> Array:
         if any(value.shape != row for value in values):
             raise _unlike(values)
         return np.concatenate(values)

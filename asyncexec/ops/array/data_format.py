@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -46,7 +47,7 @@ def data_format_vec_permute(construction: OpKernelConstruction) -> Kernel:
     """Sizes, or pairs of them, in the order of another format; the batch's and the channels' may be missing."""
     formats = _formats(construction)
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: Any) -> ArrayOrScalar:
         count = len(formats[0])
         if np.ndim(x) not in (1, 2):
             raise InvalidArgumentError(f"input must be a vector or 2D tensor, but got shape {list(np.shape(x))}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -47,7 +48,7 @@ register_op(
 def _dynamic_partition(c: OpKernelConstruction) -> Kernel:
     count: int = c.attr("num_partitions")
 
-    def dynamic_partition(data: Any, partitions: Any) -> Any:
+    def dynamic_partition(data: Array, partitions: ArrayOrScalar) -> Any:
         if data.shape[: partitions.ndim] != partitions.shape:
             raise InvalidArgumentError(
                 f"data.shape must start with partitions.shape, got {list(data.shape)} and {list(partitions.shape)}"
@@ -94,7 +95,7 @@ for _op in ("DynamicStitch", "ParallelDynamicStitch"):
 def _dynamic_stitch(c: OpKernelConstruction) -> Kernel:
     count, np_dtype = c.attr("N"), c.np_dtype("T")
 
-    def dynamic_stitch(*inputs: Any) -> Any:
+    def dynamic_stitch(*inputs: Any) -> Array:
         indices, data = inputs[:count], inputs[count:]
         rest = data[0].shape[indices[0].ndim :]
         for index, part in zip(indices, data, strict=True):
@@ -139,7 +140,9 @@ register_op(
 def _one_hot(c: OpKernelConstruction) -> Kernel:
     axis, np_dtype = c.attr("axis"), c.np_dtype("T")
 
-    def one_hot(indices: Any, depth: Any, on_value: Any, off_value: Any) -> Any:
+    def one_hot(
+        indices: ArrayOrScalar, depth: ArrayOrScalar, on_value: ArrayOrScalar, off_value: ArrayOrScalar
+    ) -> Array:
         width = scalar_int(depth, "depth")
         if width < 0 or on_value.ndim or off_value.ndim:
             raise InvalidArgumentError(f"depth ({width}) must be non-negative, and on_value and off_value scalars")

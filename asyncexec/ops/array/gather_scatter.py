@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -122,10 +123,10 @@ register_kernel("Gather", dtypes={"Tparams": _GATHERED})(by_function(gather))
 def _gather_v2(c: OpKernelConstruction) -> Kernel:
     batch_dims = c.attr("batch_dims")
 
-    def gather_v2(params: Any, indices: Any, axis: Any) -> Any:
+    def gather_v2(params: Array, indices: ArrayOrScalar, axis: np.generic) -> Any:
         return gather(params, indices, canonical_axis(scalar_int(axis, "axis"), params.ndim))
 
-    def batch_gather(params: Any, indices: Any, axis: Any) -> Any:
+    def batch_gather(params: Array, indices: Array, axis: np.generic) -> Array:
         batch = _batch_dims(batch_dims, indices.ndim, params.ndim)
         where = canonical_axis(scalar_int(axis, "axis"), params.ndim)
         _check_batch_axis(batch, where)
@@ -141,7 +142,7 @@ def _gather_v2(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def gather_in_batches(params: Any, indices: Any, axis: int, batch_dims: int) -> Any:
+def gather_in_batches(params: Array, indices: Array, axis: int, batch_dims: int) -> Array:
     """gather, batch by batch: the first *batch_dims* dimensions of both are the same."""
     batch, limit = params.shape[:batch_dims], params.shape[axis]
     if indices.shape[:batch_dims] != batch:
@@ -178,7 +179,7 @@ register_op(
 )
 
 
-def flat_rows(indices: Any, shape: Sequence[int]) -> tuple[Any, Any]:
+def flat_rows(indices: Array, shape: Sequence[int]) -> tuple[Array, Array]:
     """Each index vector as a row number of an array whose first dimensions are *shape*; and which of them are wrong."""
     rows = np.zeros(indices.shape[:-1], np.int64)
     bad = np.zeros(indices.shape[:-1], np.bool_)
@@ -190,7 +191,7 @@ def flat_rows(indices: Any, shape: Sequence[int]) -> tuple[Any, Any]:
     return rows, bad
 
 
-def _check_rows(indices: Any, bad: Any, shape: Sequence[int]) -> None:
+def _check_rows(indices: Array, bad: Array, shape: Sequence[int]) -> None:
     if bad.any():
         raise InvalidArgumentError(f"indices = {indices[bad][0].tolist()} does not index into shape {list(shape)}")
 
@@ -207,7 +208,7 @@ def _gather_nd(c: OpKernelConstruction) -> Kernel:
     ignores = _policy(c) == _IGNORE
     blank = zeros((), c.np_dtype("Tparams"))
 
-    def gather_nd(params: Any, indices: Any) -> Any:
+    def gather_nd(params: Array, indices: Array) -> Any:
         depth = _check_depth(params, indices)
         rows, bad = flat_rows(indices, params.shape[:depth])
         if not ignores:
@@ -224,7 +225,7 @@ def _gather_nd(c: OpKernelConstruction) -> Kernel:
     return boxing(c, gather_nd)
 
 
-def _check_depth(tensor: Any, indices: Any) -> int:
+def _check_depth(tensor: Array, indices: Array) -> int:
     if not indices.ndim:
         raise InvalidArgumentError("indices must be at least a vector")
     depth: int = indices.shape[-1]
@@ -296,7 +297,7 @@ register_op(
 )
 
 
-def scatter_into(output: Any, indices: Any, updates: Any, combine: np.ufunc | None, ignores: bool) -> None:
+def scatter_into(output: Array, indices: Array, updates: Array, combine: np.ufunc | None, ignores: bool) -> None:
     """Write *updates* into *output* at *indices*, or combine them one after the other; the order is theirs."""
     depth = _check_depth(output, indices)
     if updates.shape != indices.shape[:-1] + output.shape[depth:]:
@@ -328,7 +329,7 @@ def scatter_into(output: Any, indices: Any, updates: Any, combine: np.ufunc | No
 def _scatter_nd(c: OpKernelConstruction) -> Kernel:
     ignores, np_dtype = _policy(c) == _IGNORE, c.np_dtype("T")
 
-    def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
+    def scatter_nd(indices: Array, updates: Array, shape: Array) -> Array:
         dims = int_vector(shape, "Shape")
         check_memory(dims, np_dtype)
         if not indices.ndim or not updates.ndim:
@@ -342,7 +343,7 @@ def _scatter_nd(c: OpKernelConstruction) -> Kernel:
     return boxing(c, scatter_nd)
 
 
-def _without_nan(updates: Any, combine: np.ufunc | None) -> Any:
+def _without_nan(updates: Array, combine: np.ufunc | None) -> Array:
     """*updates* with NaN replaced by what changes nothing: TensorFlow's maximum and minimum keep the element then."""
     if combine not in (np.maximum, np.minimum) or updates.dtype.kind not in "fV":
         return updates
@@ -353,7 +354,7 @@ def _without_nan(updates: Any, combine: np.ufunc | None) -> Any:
 def _tensor_scatter(c: OpKernelConstruction, combine: np.ufunc | None) -> Kernel:
     ignores = _policy(c) == _IGNORE
 
-    def tensor_scatter(tensor: Any, indices: Any, updates: Any) -> Any:
+    def tensor_scatter(tensor: Array, indices: Array, updates: Array) -> Array:
         if not tensor.ndim or not updates.ndim:
             raise InvalidArgumentError("Tensor and updates must be at least 1-D")
         if not tensor.size and (indices.size or updates.size):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -19,7 +20,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.array_common import NUMBER, boxing, check_memory, int_vector, zeros
 
 
-def _check_rows(x: Any, indices: Any, v: Any) -> None:
+def _check_rows(x: Array, indices: Any, v: Array) -> None:
     if np.ndim(indices) != 1:
         raise InvalidArgumentError(f"i must be a vector. {list(np.shape(indices))}")
     if not x.ndim or x.ndim != v.ndim or x.shape[1:] != v.shape[1:] or len(indices) != len(v):
@@ -29,7 +30,7 @@ def _check_rows(x: Any, indices: Any, v: Any) -> None:
         )
 
 
-def _put(rows: Any, index: Any, values: Any) -> None:
+def _put(rows: Array, index: ArrayOrScalar, values: Array) -> None:
     last = {row: number for number, row in enumerate(index.tolist())}  # the last of several stays
     rows[list(last)] = values[list(last.values())]
 
@@ -47,7 +48,7 @@ def make_inplace(op: OpKernelConstruction) -> Kernel:
     """The kernel of InplaceUpdate, InplaceAdd and InplaceSub."""
     change = _CHANGES[op.op]
 
-    def kernel(x: Any, indices: Any, v: Any) -> Any:
+    def kernel(x: Any, indices: Any, v: Array) -> ArrayOrScalar:
         _check_rows(x, indices, v)
         changed = x.copy()
         if len(x):
@@ -62,7 +63,7 @@ def make_empty(op: OpKernelConstruction) -> Kernel:
     """The kernel of Empty, which is full of zeros whether or not it asks for them."""
     dtype = op.np_dtype("dtype")
 
-    def kernel(shape: Any) -> Any:
+    def kernel(shape: Array) -> ArrayOrScalar:
         if np.ndim(shape) != 1:
             raise InvalidArgumentError(f"shape must be a vector of int32, got shape {list(np.shape(shape))}")
         sizes = int_vector(shape, "shape")

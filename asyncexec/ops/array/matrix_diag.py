@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -36,7 +37,7 @@ def diag_range(k: Any) -> tuple[int, int]:
     return lower, upper
 
 
-def _scalar_padding(padding: Any) -> Any:
+def _scalar_padding(padding: Any) -> np.generic:
     if np.ndim(padding):
         raise InvalidArgumentError(f"padding_value must be a scalar, not of shape {list(np.shape(padding))}")
     return padding
@@ -76,7 +77,7 @@ class Alignment:
             yield row, slice(start, start + length), along - min(diag, 0), along + max(diag, 0)
 
 
-def _stored(diagonal: Any, lower: int, upper: int) -> Any:
+def _stored(diagonal: Array, lower: int, upper: int) -> Array:
     """*diagonal* with a dimension for the rows of the band, which a single diagonal does without."""
     return diagonal if lower != upper else diagonal[..., None, :]
 
@@ -198,8 +199,8 @@ register_op(
 
 
 def matrix_diag(
-    diagonal: Any, lower: int, upper: int, rows: int, columns: int, padding: Any, alignment: Alignment
-) -> Any:
+    diagonal: Any, lower: int, upper: int, rows: int, columns: int, padding: np.generic, alignment: Alignment
+) -> Array:
     """Matrices with *diagonal* on their diagonals from *lower* to *upper*, and *padding* elsewhere."""
     if not diagonal.ndim:
         raise InvalidArgumentError("diagonal must be at least 1-dim")
@@ -231,7 +232,7 @@ def _matrix_diag_v2(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def matrix_diag_part(matrix: Any, lower: int, upper: int, padding: Any, alignment: Alignment) -> Any:
+def matrix_diag_part(matrix: Array, lower: int, upper: int, padding: np.generic, alignment: Alignment) -> Array:
     """The diagonals from *lower* to *upper* of each matrix, *padding* where they are shorter than the longest."""
     rows, columns = _matrix_dims(matrix, lower, upper)
     shape = (*matrix.shape[:-2], upper - lower + 1, longest(lower, upper, rows, columns))
@@ -243,7 +244,7 @@ def matrix_diag_part(matrix: Any, lower: int, upper: int, padding: Any, alignmen
     return output if lower != upper else output[..., 0, :]
 
 
-def _matrix_dims(matrix: Any, lower: int, upper: int) -> tuple[int, int]:
+def _matrix_dims(matrix: Array, lower: int, upper: int) -> tuple[int, int]:
     if matrix.ndim < 2:
         raise InvalidArgumentError(f"input must be at least 2-dim, received shape: {list(matrix.shape)}")
     rows, columns = matrix.shape[-2:]
@@ -263,7 +264,7 @@ def _matrix_diag_part_v2(c: OpKernelConstruction) -> Kernel:
     return lambda matrix, k, padding: matrix_diag_part(matrix, *diag_range(k), _scalar_padding(padding), alignment)
 
 
-def matrix_set_diag(matrix: Any, diagonal: Any, lower: int, upper: int, alignment: Alignment) -> Any:
+def matrix_set_diag(matrix: Array, diagonal: Array, lower: int, upper: int, alignment: Alignment) -> Array:
     """*matrix* with its diagonals from *lower* to *upper* taken from *diagonal*."""
     rows, columns = _matrix_dims(matrix, lower, upper)
     width = longest(lower, upper, rows, columns)
@@ -294,7 +295,7 @@ def _matrix_band_part(c: OpKernelConstruction) -> Kernel:
     return lambda matrix, num_lower, num_upper: matrix_band_part(matrix, num_lower, num_upper, zero)
 
 
-def matrix_band_part(matrix: Any, num_lower: Any, num_upper: Any, zero: Any) -> Any:
+def matrix_band_part(matrix: Array, num_lower: ArrayOrScalar, num_upper: np.generic, zero: np.generic) -> Array:
     """*matrix* with zeros outside the band of so many diagonals below and above the main one (negative: all)."""
     if matrix.ndim < 2:
         raise InvalidArgumentError(f"input must be at least 2-dim, received shape: {list(matrix.shape)}")
@@ -329,7 +330,7 @@ register_op("Diag", "diagonal: T -> output: T", _DIAG_ATTRS, shape=_diag_shape)
 register_op("DiagPart", "input: T -> diagonal: T", _DIAG_ATTRS, shape=_tensor_diag_part_shape)
 
 
-def diag(diagonal: Any) -> Any:
+def diag(diagonal: Array) -> Array:
     """The tensor of twice the rank whose diagonal is *diagonal*."""
     if not diagonal.ndim:
         raise InvalidArgumentError("Input must be at least rank 1, got 0")
@@ -339,7 +340,7 @@ def diag(diagonal: Any) -> Any:
     return output.reshape(diagonal.shape * 2)
 
 
-def diag_part(x: Any) -> Any:
+def diag_part(x: Array) -> Array:
     """The diagonal of a tensor of shape ``s + s``."""
     half, odd = divmod(x.ndim, 2)
     if odd or not half:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -84,7 +85,7 @@ def _pairs(x: Any, paddings: Any) -> list[tuple[int, int]]:
     return pairs
 
 
-def pad(x: Any, paddings: Any, value: Any) -> Any:
+def pad(x: ArrayOrScalar, paddings: Array, value: ArrayOrScalar) -> ArrayOrScalar:
     """*x* with *value* around it."""
     pairs = _pairs(x, paddings)
     if not any(map(any, pairs)):
@@ -103,7 +104,7 @@ def _pad(c: OpKernelConstruction) -> Kernel:
 
 @register_kernel("PadV2", dtypes={"T": _PADDED})
 def _pad_v2(c: OpKernelConstruction) -> Kernel:
-    def pad_v2(x: Any, paddings: Any, value: Any) -> Any:
+    def pad_v2(x: Array, paddings: Array, value: ArrayOrScalar) -> ArrayOrScalar:
         if value.ndim:
             raise InvalidArgumentError(f"constant_values must be a scalar. Found: {list(value.shape)}")
         return pad(x, paddings, value)
@@ -111,7 +112,7 @@ def _pad_v2(c: OpKernelConstruction) -> Kernel:
     return boxing(c, pad_v2)
 
 
-def _mirror_index(dim: int, low: int, high: int, edge: int) -> Any:
+def _mirror_index(dim: int, low: int, high: int, edge: int) -> Array:
     """Which element of a dimension stands where once it is mirrored; the border is left out when *edge* is 1."""
     front = np.arange(low - 1 + edge, edge - 1, -1)
     back = np.arange(dim - 1 - edge, dim - 1 - edge - high, -1)
@@ -129,7 +130,7 @@ def _check_mirrored(dim: int, low: int, high: int, edge: int) -> None:
         )
 
 
-def mirror_padded(x: Any, paddings: Any, mode: bytes) -> Any:
+def mirror_padded(x: Array, paddings: Array, mode: bytes) -> Array:
     """*x* with its mirror images around it; with the border in them unless *mode* is REFLECT."""
     edge, pairs = int(mode == b"REFLECT"), _pairs(x, paddings)
     check_memory([dim + low + high for dim, (low, high) in zip(x.shape, pairs, strict=True)], x.dtype)
@@ -159,7 +160,7 @@ def _mirror_pad_grad(c: OpKernelConstruction) -> Kernel:
     return boxing(c, mirror_pad_grad)
 
 
-def _fold(x: Any, axis: int, low: int, high: int, edge: int) -> Any:
+def _fold(x: Any, axis: int, low: int, high: int, edge: int) -> Array:
     """The gradient of mirroring one axis: what fell on the mirrored parts is added where it came from."""
     parts = np.moveaxis(x, axis, 0)
     dim = parts.shape[0] - low - high

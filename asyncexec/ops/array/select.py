@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -35,7 +36,7 @@ def select(condition: Any, t: Any, e: Any) -> Any:
     return np.where(condition, t, e)
 
 
-def _for_rows(condition: Any, t: Any) -> Any:
+def _for_rows(condition: Array, t: Array) -> ArrayOrScalar:
     rank = np.ndim(t)
     if condition.ndim != 1 or rank < 1 or len(condition) != len(t):
         raise InvalidArgumentError(
@@ -45,7 +46,7 @@ def _for_rows(condition: Any, t: Any) -> Any:
     return condition.reshape(-1, *(1,) * (rank - 1))
 
 
-def select_v2(condition: Any, t: Any, e: Any) -> Any:
+def select_v2(condition: ArrayOrScalar, t: Any, e: Any) -> ArrayOrScalar:
     """*t* where *condition*, else *e*; all three broadcast."""
     try:
         return as_value(np.where(condition, t, e))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -23,7 +24,7 @@ from asyncexec.ops.math.elementwise import FLOATS, WIDE_FLOATS, shape_text
 _MAX_COUNT: Final = 2**63 - 1
 
 
-def _scalar(name: str, value: Any) -> Any:
+def _scalar(name: str, value: Any) -> np.generic:
     if isinstance(value, np.generic):
         return value
     if np.size(value) != 1 or np.ndim(value) > 1:
@@ -90,7 +91,7 @@ register_op(
 def _lin_space(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("T")
 
-    def kernel(start: Any, stop: Any, num: Any) -> Any:
+    def kernel(start: Any, stop: Any, num: Any) -> ArrayOrScalar:
         for name, value in (("start", start), ("stop", stop), ("num", num)):
             if np.ndim(value):
                 raise InvalidArgumentError(f"{name} must be a scalar, not shape {shape_text(value)}")
@@ -123,7 +124,7 @@ register_op(
 )
 
 
-def cross(a: Any, b: Any) -> Any:
+def cross(a: Array, b: Array) -> Array:
     """The cross product of the 3-element vectors along the last axis."""
     if np.shape(a) != np.shape(b):
         raise InvalidArgumentError(f"Both inputs must be of same shape: {shape_text(a)} vs. {shape_text(b)}")
@@ -147,7 +148,7 @@ register_op("Cross", "a: T, b: T -> product: T", "T: realnumbertype", shape=_cro
 register_function("Cross", function=cross)
 
 
-def broadcast_gradient_args(s0: Any, s1: Any) -> tuple[Any, Any]:
+def broadcast_gradient_args(s0: Array, s1: Array) -> tuple[Array, Array]:
     """The axes that the gradients of two operands of shapes *s0* and *s1* are to be summed over."""
     for index, shape in enumerate((s0, s1)):
         if np.ndim(shape) != 1:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -59,7 +60,7 @@ register_op(
 )
 
 
-def slice_tensor(x: Any, begin: Any, size: Any) -> Any:
+def slice_tensor(x: Any, begin: Array, size: Array) -> ArrayOrScalar:
     """The part of *x* that begins at *begin* and is of *size* (-1: to the end)."""
     begins, sizes = int_vector(begin, "begin"), int_vector(size, "size")
     if not len(begins) == len(sizes) == x.ndim:
@@ -130,7 +131,7 @@ def _bad_stride(stride: int) -> InvalidArgumentError:
     return InvalidArgumentError(f"only stride 1 allowed on non-range indexing, not {stride}")
 
 
-def _out_of_bounds(index: Index, x: Any) -> InvalidArgumentError:
+def _out_of_bounds(index: Index, x: ArrayOrScalar) -> InvalidArgumentError:
     return InvalidArgumentError(f"slice index {list(index)} is out of bounds for shape {list(x.shape)}")
 
 
@@ -247,7 +248,7 @@ register_op(
 def _strided_slice_grad(c: OpKernelConstruction) -> Kernel:
     masks, np_dtype = Masks.of(c.attrs), c.np_dtype("T")
 
-    def strided_slice_grad(shape: Any, begin: Any, end: Any, strides: Any, dy: Any) -> Any:
+    def strided_slice_grad(shape: Array, begin: Array, end: Array, strides: Any, dy: Any) -> Array:
         output = zeros(int_vector(shape, "shape"), np_dtype)
         part = _part(output, begin, end, strides, masks)
         if part.shape != dy.shape:
@@ -288,7 +289,7 @@ def _tensor_strided_slice_update(c: OpKernelConstruction) -> Kernel:
 def strided_update(masks: Masks) -> Kernel:
     """The kernel that gives a copy of an array, a strided slice of it replaced by a value that broadcasts."""
 
-    def update(x: object, begin: object, end: object, strides: object, value: Any) -> Any:
+    def update(x: object, begin: object, end: object, strides: object, value: Any) -> Array:
         output = np.array(x)
         part = _part(output, begin, end, strides, masks)
         try:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -75,7 +76,7 @@ def _block_size(c: OpKernelConstruction) -> int:
     return block
 
 
-def _check_image(x: Any) -> None:
+def _check_image(x: Array) -> None:
     if x.ndim != 4:
         raise InvalidArgumentError(f"Input rank should be 4 instead of {x.ndim}")
 
@@ -84,7 +85,7 @@ def _check_image(x: Any) -> None:
 def _space_to_depth(c: OpKernelConstruction) -> Kernel:
     block = _block_size(c)
 
-    def space_to_depth(x: Any) -> Any:
+    def space_to_depth(x: Array) -> Array:
         _check_image(x)
         batch, height, width, depth = x.shape
         if height % block or width % block:
@@ -99,7 +100,7 @@ def _space_to_depth(c: OpKernelConstruction) -> Kernel:
 def _depth_to_space(c: OpKernelConstruction) -> Kernel:
     block = _block_size(c)
 
-    def depth_to_space(x: Any) -> Any:
+    def depth_to_space(x: Array) -> Array:
         _check_image(x)
         batch, height, width, depth = x.shape
         if depth % (block * block):
@@ -220,7 +221,7 @@ def _pairs(x: Any, blocks: Sequence[int], pads: Any) -> list[tuple[int, int]]:
     return pairs
 
 
-def space_to_batch(x: Any, blocks: Sequence[int], paddings: Any) -> Any:
+def space_to_batch(x: Array, blocks: Sequence[int], paddings: Array) -> Array:
     """*x* padded with zeros, its blocks of space dealt out over the batch."""
     pairs, count = _pairs(x, blocks, paddings), len(blocks)
     sizes = [dim + low + high for dim, (low, high) in zip(x.shape[1:], pairs, strict=False)]
@@ -238,7 +239,7 @@ def space_to_batch(x: Any, blocks: Sequence[int], paddings: Any) -> Any:
     return parted.transpose(order).reshape([x.shape[0] * math.prod(blocks), *cells, *x.shape[1 + count :]])
 
 
-def batch_to_space(x: Any, blocks: Sequence[int], crops: Any) -> Any:
+def batch_to_space(x: Array, blocks: Sequence[int], crops: ArrayOrScalar) -> Array:
     """The blocks of space that were dealt out over the batch of *x* joined again, and cropped."""
     pairs, count = _pairs(x, blocks, crops), len(blocks)
     batch, rest = divmod(x.shape[0], math.prod(blocks))

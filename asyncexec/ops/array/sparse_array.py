@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -35,7 +36,7 @@ register_op(
 )
 
 
-def _check_order(indices: Any, shape: Sequence[int]) -> None:
+def _check_order(indices: Array, shape: Sequence[int]) -> None:
     """InvalidArgumentError unless *indices*, rows that lie in *shape*, are in order without repeats."""
     flat = np.ravel_multi_index(tuple(indices.T), tuple(shape)) if len(indices) else np.zeros(0, np.int64)
     wrong = np.flatnonzero(flat[1:] <= flat[:-1])
@@ -45,7 +46,7 @@ def _check_order(indices: Any, shape: Sequence[int]) -> None:
         raise InvalidArgumentError(f"indices[{row}] = {indices[row].tolist()} {what}")
 
 
-def _check_bounds(indices: Any, shape: Sequence[int]) -> None:
+def _check_bounds(indices: Array, shape: Sequence[int]) -> None:
     bad = ((indices < 0) | (indices >= np.array(shape, np.int64))).any(axis=1)
     if bad.any():
         row = int(bad.argmax())
@@ -56,7 +57,9 @@ def _check_bounds(indices: Any, shape: Sequence[int]) -> None:
 def _sparse_to_dense(c: OpKernelConstruction) -> Kernel:
     np_dtype, validates = c.np_dtype("T"), c.attr("validate_indices")
 
-    def sparse_to_dense(indices: Any, output_shape: Any, values: Any, default: Any) -> Any:
+    def sparse_to_dense(
+        indices: ArrayOrScalar, output_shape: Array, values: ArrayOrScalar, default: ArrayOrScalar
+    ) -> Array:
         shape = int_vector(output_shape, "output_shape")
         rows = _index_rows(indices, shape)
         if values.ndim and values.shape != (len(rows),):
@@ -77,7 +80,7 @@ def _sparse_to_dense(c: OpKernelConstruction) -> Kernel:
     return boxing(c, sparse_to_dense)
 
 
-def _index_rows(indices: Any, shape: Sequence[int]) -> Any:
+def _index_rows(indices: Any, shape: Sequence[int]) -> Array:
     if indices.ndim > 2:
         raise InvalidArgumentError(f"sparse_indices should be a scalar, vector, or matrix, got {list(indices.shape)}")
     rows = np.asarray(indices).reshape(-1, 1) if indices.ndim < 2 else indices
@@ -108,7 +111,7 @@ register_op(
 def _sparse_matmul(c: OpKernelConstruction) -> Kernel:
     adjoint_a, adjoint_b = c.attr("adjoint_a"), c.attr("adjoint_b")
 
-    def sparse_matmul(a_indices: Any, a_values: Any, a_shape: Any, b: Any) -> Any:
+    def sparse_matmul(a_indices: Array, a_values: Array, a_shape: Array, b: Array) -> Array:
         _check_sparse_matrix(a_indices, a_values, a_shape, b)
         rows, columns = a_indices.T[::-1] if adjoint_a else a_indices.T
         left, inner = a_shape.tolist()[::-1] if adjoint_a else a_shape.tolist()
@@ -127,7 +130,7 @@ def _sparse_matmul(c: OpKernelConstruction) -> Kernel:
     return sparse_matmul
 
 
-def _check_sparse_matrix(a_indices: Any, a_values: Any, a_shape: Any, b: Any) -> None:
+def _check_sparse_matrix(a_indices: Array, a_values: Array, a_shape: Array, b: Array) -> None:
     if b.ndim != 2 or a_shape.shape != (2,) or a_indices.shape != (a_values.size, 2) or a_values.ndim != 1:
         raise InvalidArgumentError(
             f"a sparse matrix and a dense one are needed, not indices {list(a_indices.shape)}, "
@@ -148,7 +151,7 @@ register_op(
 )
 
 
-def sparse_reshape(indices: Any, input_shape: Any, new_shape: Any) -> tuple[Any, Any]:
+def sparse_reshape(indices: Array, input_shape: Array, new_shape: Array) -> tuple[Any, Any]:
     """The indices that the elements have once the tensor is reshaped, and that shape."""
     old, new = int_vector(input_shape, "Input shape"), int_vector(new_shape, "Target shape")
     if indices.ndim != 2 or indices.shape[1] != len(old):
@@ -201,7 +204,7 @@ register_op(
 )
 
 
-def sparse_reorder(indices: Any, values: Any, shape: Any) -> tuple[Any, Any]:
+def sparse_reorder(indices: Array, values: Array, shape: ArrayOrScalar) -> tuple[Array, Array]:
     """The elements in the order of their indices."""
     check_sparse(indices, values, shape)
     order = np.lexsort(indices.T[::-1]) if indices.shape[1] else np.arange(len(indices))
@@ -231,7 +234,9 @@ register_op(
 )
 
 
-def sparse_fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default: Any) -> tuple[Any, ...]:
+def sparse_fill_empty_rows(
+    indices: Array, values: Array, dense_shape: Array, default: ArrayOrScalar
+) -> tuple[Array, ...]:
     """The tensor with *default* at the start of each row that had nothing, and what was done."""
     if indices.ndim != 2 or values.shape != (len(indices),) or dense_shape.ndim != 1 or default.ndim:
         raise InvalidArgumentError(f"a sparse tensor is needed, not {list(indices.shape)}, {list(values.shape)}")
@@ -273,7 +278,7 @@ register_op(
 )
 
 
-def sparse_slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> tuple[Any, Any, Any]:
+def sparse_slice(indices: Array, values: Array, shape: Array, start: Array, size: Array) -> tuple[Array, Array, Array]:
     """The part of a sparse tensor that begins at *start* and is of *size*, or what there is of it."""
     check_sparse(indices, values, shape)
     if start.shape != shape.shape or size.shape != shape.shape:

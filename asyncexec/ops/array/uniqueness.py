@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -35,7 +36,7 @@ register_op(
 )
 
 
-def where(x: Any) -> Any:
+def where(x: ArrayOrScalar) -> Any:
     """The indices of the elements that are not zero, in order."""
     if not x.ndim:
         raise InvalidArgumentError("WhereOp: the input must have at least one dimension")
@@ -78,7 +79,7 @@ register_op(
 )
 
 
-def number_by_first(items: Any) -> tuple[Any, Any]:
+def number_by_first(items: Array) -> tuple[Array, Array]:
     """Where each different item of a vector first stands, in that order; and for each item the number of its like."""
     if items.size <= _FEW or items.dtype.kind in "OV":
         return _number_by_dict(items.tolist())
@@ -89,7 +90,7 @@ def number_by_first(items: Any) -> tuple[Any, Any]:
     return first[order], rank[inverse]
 
 
-def _number_by_dict(items: Sequence[object]) -> tuple[Any, Any]:
+def _number_by_dict(items: Sequence[object]) -> tuple[Array, Array]:
     seen: dict[Any, int] = {}
     numbers = [seen.setdefault(item, len(seen)) for item in items]
     first = np.full(len(seen), len(items), np.int64)
@@ -97,7 +98,7 @@ def _number_by_dict(items: Sequence[object]) -> tuple[Any, Any]:
     return first, np.array(numbers, np.int64)
 
 
-def _slices_as_items(x: Any, axis: int) -> list[Any]:
+def _slices_as_items(x: Array, axis: int) -> list[Any]:
     """For each slice of *x* across *axis* something that is equal just when the slices are."""
     rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], math.prod(x.shape[:axis] + x.shape[axis + 1 :]))
     return [tuple(row) for row in rows.tolist()]
@@ -149,7 +150,7 @@ register_op(
 def _list_diff(c: OpKernelConstruction) -> Kernel:
     np_dtype = c.np_dtype("out_idx")
 
-    def list_diff(x: Any, y: Any) -> Any:
+    def list_diff(x: Array, y: Array) -> Any:
         if x.ndim != 1 or y.ndim != 1:
             raise InvalidArgumentError(f"x and y should be 1D vectors, not {list(x.shape)} and {list(y.shape)}")
         if x.size + y.size <= _FEW or x.dtype.kind in "OV":

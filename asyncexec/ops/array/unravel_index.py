@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel_registry import register_function
 from asyncexec.framework.op_registry import register_op
@@ -26,7 +26,7 @@ def _shape(c: InferenceContext) -> Sequence[TensorShape]:
 register_op("UnravelIndex", "indices: Tidx, dims: Tidx -> output: Tidx", "Tidx: {int32, int64} = int32", shape=_shape)
 
 
-def unravel_index(indices: Any, dims: Any) -> Any:
+def unravel_index(indices: ArrayOrScalar, dims: Array) -> ArrayOrScalar:
     """The coordinates that flat indices have in a tensor of that shape, a column each."""
     if np.ndim(indices) > 1:
         raise InvalidArgumentError(f'The indices can only be scalar or vector, got "{list(indices.shape)}"')

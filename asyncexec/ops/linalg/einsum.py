@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -41,7 +41,7 @@ def einsum(construction: OpKernelConstruction) -> Kernel:
     work = np.dtype(np.float32) if construction.attr("T") in _NARROW else dtype
     plans: dict[tuple[tuple[int, ...], ...], Kernel] = {}
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: ArrayOrScalar) -> ArrayOrScalar:
         shapes = tuple([value.shape for value in inputs])
         plan = plans.get(shapes)
         if plan is None:
@@ -119,7 +119,7 @@ def _product_plan(
     left, right = ([1] * (rank - len(dims)) + [*dims, *stack] for dims in ellipses)
     free_sizes = [sizes[label] for label in [*free_a, *free_b]]
 
-    def contract(x: Any, y: Any) -> Any:
+    def contract(x: ArrayOrScalar, y: ArrayOrScalar) -> Array:
         product = multiply(x.reshape([*left, rows, inner]), y.reshape([*right, inner, columns]))
         return product.reshape([*product.shape[:-2], *free_sizes])
 
@@ -142,7 +142,7 @@ def _reducer(
     axes = [rest.index(name) for name in target]
     moves = axes != sorted(axes)
 
-    def reduce(value: Any) -> Any:
+    def reduce(value: Any) -> ArrayOrScalar:
         if gone:
             value = np.asarray(value.sum(axis=gone, dtype=dtype))
         return value.transpose(axes) if moves else value
@@ -165,7 +165,7 @@ def _finisher(
     unique = list(dict.fromkeys(target))
     shape = [(ellipsis + tuple(sizes[label] for label in result))[axis] for axis in target]
 
-    def inflate(value: Any) -> Any:
+    def inflate(value: Array) -> Array:
         whole = np.zeros(shape, dtype)
         diagonal = np.einsum(whole, target, unique)  # a writeable view
         diagonal[...] = value.transpose(unique)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -49,7 +50,7 @@ def _complex_transform(rank: int, is_forward: bool) -> Kernel:
     one = np.fft.fft if is_forward else np.fft.ifft
     axes = tuple(range(-rank, 0))
 
-    def kernel(value: Any) -> Any:
+    def kernel(value: Array) -> Array:
         if value.ndim < rank:
             raise InvalidArgumentError(f"Input must have rank of at least {rank} but got: {list(value.shape)}")
         if value.size == 0:
@@ -66,7 +67,7 @@ def _real_transform(construction: OpKernelConstruction, rank: int, is_forward: b
     transform = np.fft.rfftn if is_forward else np.fft.irfftn
     axes = tuple(range(-rank, 0))
 
-    def kernel(value: Any, fft_length: Any) -> Any:
+    def kernel(value: Array, fft_length: Array) -> Array:
         lengths = _checked_lengths(value, fft_length, rank)
         half = [*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0]
         needed, given = (lengths, half) if is_forward else (half, lengths)
@@ -79,7 +80,7 @@ def _real_transform(construction: OpKernelConstruction, rank: int, is_forward: b
     return kernel
 
 
-def _checked_lengths(value: Any, fft_length: Any, rank: int) -> list[int]:
+def _checked_lengths(value: Array, fft_length: Array, rank: int) -> list[int]:
     if value.ndim < rank:
         raise InvalidArgumentError(f"Input must have rank of at least {rank} but got: {list(value.shape)}")
     if np.shape(fft_length) != (rank,):
@@ -91,7 +92,7 @@ def _checked_lengths(value: Any, fft_length: Any, rank: int) -> list[int]:
     return lengths
 
 
-def _check_input(value: Any, needed: list[int], rank: int) -> None:
+def _check_input(value: Array, needed: list[int], rank: int) -> None:
     for axis, least in enumerate(needed, value.ndim - rank):
         if value.shape[axis] != 0 and value.shape[axis] < least:
             raise InvalidArgumentError(

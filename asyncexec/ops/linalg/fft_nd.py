@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -48,7 +49,7 @@ def fft_nd(c: OpKernelConstruction) -> Kernel:
     if "Treal" in c.attrs and (c.np_dtype("Treal") == np.float64) != (c.np_dtype("Tcomplex") == np.complex128):
         raise InvalidArgumentError(f"{op} takes Treal and Tcomplex of the same precision")
 
-    def kernel(value: Any, fft_length: Any, axes: Any) -> Any:
+    def kernel(value: Array, fft_length: Array, axes: Array) -> Array:
         lengths, places = _checked(np.shape(value), fft_length, axes)
         if not places:
             return value.astype(output)
@@ -68,7 +69,7 @@ def fft_nd(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _checked(shape: Sequence[int], fft_length: Any, axes: Any) -> tuple[list[int], list[int]]:
+def _checked(shape: Sequence[int], fft_length: Array, axes: Array) -> tuple[list[int], list[int]]:
     """Lengths, and the dimensions that they are for."""
     if np.ndim(axes) != 1 or np.shape(fft_length) != np.shape(axes):
         raise InvalidArgumentError(

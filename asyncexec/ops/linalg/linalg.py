@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value, as_values
@@ -46,19 +47,19 @@ register_op(
 )
 
 
-def check_square(matrix: Any) -> None:
+def check_square(matrix: Array) -> None:
     """InvalidArgumentError unless *matrix* is a batch of square matrices."""
     shape = np.shape(matrix)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise InvalidArgumentError(f"Input matrix must be square, but is of shape {list(shape)}")
 
 
-def adjoint(matrix: Any) -> Any:
+def adjoint(matrix: Array) -> Array:
     """The conjugate transpose of each matrix."""
     return matrix.swapaxes(-1, -2).conj()
 
 
-def in_batches(function: Kernel, matrix: Any, rhs: Any, shape: tuple[int, ...]) -> Any:
+def in_batches(function: Kernel, matrix: Array, rhs: Array, shape: tuple[int, ...]) -> Array:
     """*function* of each matrix with its right-hand sides, the batches broadcast; the results are of *shape*."""
     batch = shape[:-2]
     result = np.empty(shape, matrix.dtype)
@@ -69,7 +70,7 @@ def in_batches(function: Kernel, matrix: Any, rhs: Any, shape: tuple[int, ...]) 
     return result
 
 
-def broadcast_batch(matrix: Any, rhs: Any) -> tuple[int, ...]:
+def broadcast_batch(matrix: Array, rhs: Array) -> tuple[int, ...]:
     """The batch shape that both broadcast to."""
     try:
         return np.broadcast_shapes(matrix.shape[:-2], rhs.shape[:-2])
@@ -83,7 +84,7 @@ def broadcast_batch(matrix: Any, rhs: Any) -> tuple[int, ...]:
 def cholesky(_: OpKernelConstruction) -> Kernel:
     """The lower factor, NaN for a matrix that has none; only the lower triangle of the input is read."""
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> ArrayOrScalar:
         check_square(matrix)
         try:
             return np.linalg.cholesky(matrix)
@@ -93,7 +94,7 @@ def cholesky(_: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _cholesky_or_nan(matrix: Any) -> Any:
+def _cholesky_or_nan(matrix: Any) -> ArrayOrScalar:
     result = np.empty(matrix.shape, matrix.dtype)
     for index in np.ndindex(matrix.shape[:-2]):
         try:
@@ -109,7 +110,7 @@ def matrix_inverse(construction: OpKernelConstruction) -> Kernel:
     is_adjoint, dtype = construction.attr("adjoint"), construction.np_dtype("T")
     work = np.dtype(np.float32) if dtype == np.float16 else dtype
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Array:
         check_square(matrix)
         matrix = matrix.astype(work, copy=False)
         try:
@@ -125,7 +126,7 @@ def matrix_inverse(construction: OpKernelConstruction) -> Kernel:
 def matrix_determinant(_: OpKernelConstruction) -> Kernel:
     """The determinant of each matrix."""
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> ArrayOrScalar:
         check_square(matrix)
         return as_value(np.linalg.det(matrix))
 
@@ -137,7 +138,7 @@ def log_matrix_determinant(construction: OpKernelConstruction) -> Kernel:
     """The sign (or phase) of each determinant and the logarithm of its magnitude."""
     dtype = construction.np_dtype("T")
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Any:
         check_square(matrix)
         sign, magnitude = np.linalg.slogdet(matrix)
         return as_values((sign, magnitude.astype(dtype, copy=False)))
@@ -150,7 +151,7 @@ def matrix_solve(construction: OpKernelConstruction) -> Kernel:
     """The solution of ``matrix @ x = rhs``, or of ``adjoint(matrix) @ x = rhs``."""
     is_adjoint = construction.attr("adjoint")
 
-    def kernel(matrix: Any, rhs: Any) -> Any:
+    def kernel(matrix: Array, rhs: Array) -> Array:
         check_square(matrix)
         check_rhs(matrix, rhs)
         try:
@@ -161,7 +162,7 @@ def matrix_solve(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def check_rhs(matrix: Any, rhs: Any) -> None:
+def check_rhs(matrix: Array, rhs: Array) -> None:
     """InvalidArgumentError unless *rhs* has the batch and the rows of *matrix*."""
     if matrix.ndim < 2 or rhs.shape[:-1] != matrix.shape[:-1]:
         raise InvalidArgumentError(
@@ -184,7 +185,7 @@ def matrix_triangular_solve(construction: OpKernelConstruction) -> Kernel:
     """The solution where only one triangle of the matrix counts; a zero on its diagonal gives inf or NaN."""
     solve = triangular_solver(construction)
 
-    def kernel(matrix: Any, rhs: Any) -> Any:
+    def kernel(matrix: Array, rhs: Array) -> Array:
         check_square(matrix)
         if rhs.ndim < 2 or rhs.shape[-2] != matrix.shape[-1]:
             raise InvalidArgumentError(f"Incompatible sizes: {list(matrix.shape)} vs. {list(rhs.shape)}")
@@ -201,7 +202,7 @@ def matrix_solve_ls(construction: OpKernelConstruction) -> Kernel:
     """Least-squares solutions: by the regularized normal equations when ``fast``, else those of least norm."""
     is_fast = construction.attr("fast")
 
-    def kernel(matrix: Any, rhs: Any, l2_regularizer: Any) -> Any:
+    def kernel(matrix: Array, rhs: Array, l2_regularizer: Any) -> Array:
         if np.ndim(l2_regularizer) != 0:
             raise InvalidArgumentError(f"l2_regularizer must be scalar, not of shape {list(l2_regularizer.shape)}")
         if not l2_regularizer >= 0:
@@ -217,13 +218,13 @@ def matrix_solve_ls(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _least_norm(matrix: Any, rhs: Any) -> Any:
+def _least_norm(matrix: Array, rhs: Array) -> Array:
     if not (np.isfinite(matrix).all() and np.isfinite(rhs).all()):  # LAPACK may never come to an end with it
         return np.full((matrix.shape[1], rhs.shape[1]), np.nan, matrix.dtype)
     return np.linalg.lstsq(matrix, rhs)[0]
 
 
-def _normal_equations(matrix: Any, rhs: Any, l2_regularizer: Any) -> Any:
+def _normal_equations(matrix: Array, rhs: Array, l2_regularizer: np.generic) -> Array:
     rows, columns = matrix.shape[-2:]
     transposed = adjoint(matrix)
     is_tall = rows >= columns

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -44,7 +45,7 @@ def tridiagonal_solve(construction: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError("Setting perturb_singular requires also setting partial_pivoting.")
     solve = _pivoted() if construction.attr("partial_pivoting") else _thomas
 
-    def kernel(diagonals: Any, rhs: Any) -> Any:
+    def kernel(diagonals: Array, rhs: Array) -> Array:
         if (
             min(diagonals.ndim, rhs.ndim) < 2
             or diagonals.shape[:-2] != rhs.shape[:-2]
@@ -61,7 +62,7 @@ def tridiagonal_solve(construction: OpKernelConstruction) -> Kernel:
 def _pivoted() -> Kernel:
     solve_banded = require("scipy.linalg", extra="ops").solve_banded
 
-    def solve(diagonals: Any, rhs: Any) -> Any:
+    def solve(diagonals: Array, rhs: Array) -> Array:
         above, main, below = diagonals
         if len(main) == 1:
             return _thomas(diagonals, rhs)
@@ -74,7 +75,7 @@ def _pivoted() -> Kernel:
     return solve
 
 
-def _thomas(diagonals: Any, rhs: Any) -> Any:
+def _thomas(diagonals: Array, rhs: Array) -> Array:
     """Elimination without pivoting; a pivot of zero gives NaN, though the matrix may be invertible."""
     above, main, below = diagonals
     size = len(main)
@@ -94,7 +95,7 @@ def _thomas(diagonals: Any, rhs: Any) -> Any:
 def tridiagonal_matmul(_: OpKernelConstruction) -> Kernel:
     """The product of a tridiagonal matrix, given by its diagonals [..., 1, M], and rhs [..., M, N]."""
 
-    def kernel(above: Any, main: Any, below: Any, rhs: Any) -> Any:
+    def kernel(above: Any, main: Any, below: Any, rhs: Array) -> ArrayOrScalar:
         for diagonal in (above, main, below):
             if rhs.ndim < 2 or diagonal.shape != (*rhs.shape[:-2], 1, rhs.shape[-2]):
                 raise InvalidArgumentError(
@@ -122,7 +123,7 @@ def banded_triangular_solve(construction: OpKernelConstruction) -> Kernel:
         found, _ = tbtrs(_by_columns(bands, is_lower), rhs, uplo="L" if is_lower else "U", trans=transposition)
         return found
 
-    def kernel(matrix: Any, rhs: Any) -> Any:
+    def kernel(matrix: Array, rhs: Array) -> Array:
         _check_bands(matrix, rhs)
         shape = broadcast_batch(matrix, rhs) + rhs.shape[-2:]
         if 0 in shape:
@@ -134,14 +135,14 @@ def banded_triangular_solve(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _check_bands(matrix: Any, rhs: Any) -> None:
+def _check_bands(matrix: Array, rhs: Array) -> None:
     if min(matrix.ndim, rhs.ndim) < 2 or matrix.shape[-1] != rhs.shape[-2]:
         raise InvalidArgumentError(f"Expected [..., K, M] and [..., M, N], got {list(matrix.shape)}, {list(rhs.shape)}")
     if not 1 <= matrix.shape[-2] <= matrix.shape[-1]:
         raise InvalidArgumentError(f"The number of bands must be in [1, {matrix.shape[-1]}], not {matrix.shape[-2]}")
 
 
-def _by_columns(bands: Any, is_lower: bool) -> Any:
+def _by_columns(bands: Any, is_lower: bool) -> Array:
     """*bands*, each cell of which stands at its row of the matrix, with each at its column (as LAPACK has them)."""
     count = len(bands)
     shifts = [-band if is_lower else count - 1 - band for band in range(count)]

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -52,7 +52,7 @@ register_op("MatrixSquareRoot", "input: T -> output: T", _T, shape=square_matric
 register_op("MatrixLogarithm", "input: T -> output: T", "T: {complex64, complex128}", shape=square_matrices)
 
 
-def _check_matrix(matrix: Any) -> None:
+def _check_matrix(matrix: Array) -> None:
     if matrix.ndim < 2:
         raise InvalidArgumentError(f"Input must be at least of rank 2, but is of shape {list(matrix.shape)}")
 
@@ -64,7 +64,7 @@ def qr(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.np_dtype("T")
     work = np.dtype(np.float32) if dtype == np.float16 else dtype
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Any:
         _check_matrix(matrix)
         q, r = np.linalg.qr(matrix.astype(work, copy=False), mode=mode)
         return q.astype(dtype, copy=False), r.astype(dtype, copy=False)
@@ -96,7 +96,7 @@ def svd(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _spoilt(values: Any, is_bad: Any) -> Any:
+def _spoilt(values: Array, is_bad: Any) -> Array:
     """*values*, of a batch of matrices, with NaNs for those that are bad."""
     if is_bad.any():
         values = values.copy()
@@ -114,7 +114,7 @@ def self_adjoint_eig(construction: OpKernelConstruction) -> Kernel:
 def _of_finite(function: Kernel) -> Kernel:
     """*function* of matrices whose lower triangles are finite; LinAlgError of others."""
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Any:
         if not np.isfinite(np.tril(matrix)).all():
             raise np.linalg.LinAlgError
         return function(matrix)
@@ -134,7 +134,7 @@ def eig(construction: OpKernelConstruction) -> Kernel:
 def _eig(construction: OpKernelConstruction, both: Any, values_only: Any, dtype: NumpyDType) -> Kernel:
     has_vectors = construction.attr("compute_v")
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Any:
         check_square(matrix)
         try:
             if not has_vectors:
@@ -153,7 +153,7 @@ def lu(construction: OpKernelConstruction) -> Kernel:
     index_dtype = construction.np_dtype("output_idx_type")
     factor = _eliminate if construction.attr("T").is_complex else _lapack_lu(construction.np_dtype("T"))
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Any:
         check_square(matrix)
         packed = np.empty_like(matrix)
         rows = np.empty(matrix.shape[:-1], index_dtype)
@@ -177,7 +177,7 @@ def _lapack_lu(dtype: NumpyDType) -> Kernel:
     return factor
 
 
-def _eliminate(matrix: Any) -> tuple[Any, Any]:
+def _eliminate(matrix: Array) -> tuple[Any, Any]:
     """The factors of a complex matrix: pivots are largest in magnitude (LAPACK takes |re| + |im| instead)."""
     packed, order = matrix.copy(), np.arange(len(matrix))
     for column in range(len(matrix)):
@@ -190,7 +190,7 @@ def _eliminate(matrix: Any) -> tuple[Any, Any]:
     return packed, order
 
 
-def _permutation(swaps: Any) -> list[int]:
+def _permutation(swaps: Array) -> list[int]:
     """The order of the rows after LAPACK's *swaps*, made one after the other."""
     order = list(range(len(swaps)))
     for row, other in enumerate(swaps):
@@ -210,7 +210,7 @@ def matrix_logarithm(construction: OpKernelConstruction) -> Kernel:
     return _function_of_matrices(construction, _logarithm)
 
 
-def _square_root(upper: Any) -> Any:
+def _square_root(upper: Array) -> Array:
     """The square root of an upper triangular matrix, column by column; LinAlgError where there is none.
 
     Björck and Hammarling (1983): of ``R R = T``, column j of R above the diagonal solves a triangular system.
@@ -224,7 +224,7 @@ def _square_root(upper: Any) -> Any:
     return root
 
 
-def _logarithm(upper: Any) -> Any:
+def _logarithm(upper: Array) -> Array:
     """The logarithm of an upper triangular matrix; LinAlgError or ValueError where there is none.
 
     Kenney and Laub (1989): square roots are taken until what is left is near the identity, where the Padé approximant
@@ -247,7 +247,7 @@ def _logarithm(upper: Any) -> Any:
     return total
 
 
-def _of_matrix(function: Callable[[Any], Any], matrix: object) -> Any:
+def _of_matrix(function: Callable[[Any], Any], matrix: object) -> Array | float:
     """*function*, of upper triangular matrices, of *matrix*: not a number where it has none."""
     try:
         upper, basis = require("scipy.linalg", extra="ops").schur(matrix, output="complex")
@@ -256,7 +256,7 @@ def _of_matrix(function: Callable[[Any], Any], matrix: object) -> Any:
         return np.nan
 
 
-def _real(value: Any) -> Any:
+def _real(value: ArrayOrScalar | float) -> Array | float:
     """*value* as a real matrix: not a number, where it is none but for rounding."""
     is_real = np.abs(np.imag(value)).max() <= _ROUNDING * np.abs(value).max()
     return np.real(value) if is_real else np.nan
@@ -266,7 +266,7 @@ def _function_of_matrices(construction: OpKernelConstruction, function: Callable
     dtype = construction.np_dtype("T")
     wide = np.result_type(dtype, np.float64)
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Array) -> Array:
         check_square(matrix)
         result = np.empty(matrix.shape, dtype)
         for index in np.ndindex(matrix.shape[:-2] if matrix.size else (0,)):

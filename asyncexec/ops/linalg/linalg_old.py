@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -93,7 +94,7 @@ register_op("SelfAdjointEig", "input: T -> output: T", "T: {float16, float32, fl
 register_op("BatchSelfAdjointEig", "input: T -> output: T", _WIDE, shape=_eig_rows_shape)
 
 
-def self_adjoint_eig_rows(matrix: Any) -> Any:
+def self_adjoint_eig_rows(matrix: Any) -> ArrayOrScalar:
     """The eigenvalues as a row, and below it the eigenvectors as columns."""
     check_square(matrix)
     try:
@@ -116,7 +117,7 @@ register_op("CholeskyGrad", "l: T, grad: T -> output: T", "T: {float16, float32,
 register_op("BatchCholeskyGrad", "l: T, grad: T -> output: T", _WIDE, shape=_gradient_shape)
 
 
-def cholesky_grad(factor: Any, gradient: Any) -> Any:
+def cholesky_grad(factor: Array, gradient: ArrayOrScalar) -> ArrayOrScalar:
     """The gradient of matrices, symmetric ones, given that of their lower factors (I. Murray, 2016)."""
     check_square(factor)
     if factor.shape != gradient.shape:
@@ -148,7 +149,7 @@ def matrix_exponential(_: OpKernelConstruction) -> Kernel:
     """The exponential of each matrix."""
     expm = require("scipy.linalg", extra="ops").expm
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Any) -> ArrayOrScalar:
         check_square(matrix)
         if not matrix.size:
             return matrix

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -60,7 +61,7 @@ def _checked_axis(x: Any, dimension: Any) -> int:
 def _ignoring_nan(search: Callable[..., Any], worst: float) -> Callable[..., Any]:
     """*search* among floats; numpy finds a NaN first, if there is one."""
 
-    def find(x: Any, axis: int) -> Any:
+    def find(x: Array, axis: int) -> Any:
         found = search(x, axis)
         if x.size == x.shape[axis]:  # there is one row
             value = x.item(found.item())
@@ -84,7 +85,7 @@ def _register(name: str, attrs: str, search: Callable[..., Any], worst: float) -
         find = _ignoring_nan(search, worst) if c.attr("T").is_floating else search
         output_type = c.np_dtype("output_type")
 
-        def kernel(x: object, dimension: object) -> Any:
+        def kernel(x: object, dimension: object) -> ArrayOrScalar:
             return find(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
 
         def without_nan(x: object, dimension: object) -> Any:

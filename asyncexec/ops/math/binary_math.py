@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import variant_ops
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -48,61 +49,61 @@ _ADD_N_ATTR: Final = (
 _FIRST_GROUPS: Final = (8, 9, 2, 3, 4, 5, 6, 7)  # of a sum of many, by the rest that their number leaves
 
 
-def zero_where_zero(selector: Any, result: Any) -> Any:
+def zero_where_zero(selector: ArrayOrScalar, result: ArrayOrScalar) -> ArrayOrScalar:
     """*result*, but 0 wherever *selector* is 0 (NaN and infinity included)."""
     return as_value(np.where(selector == 0, np.zeros((), np.asarray(result).dtype), result))
 
 
-def mul_no_nan(x: Any, y: Any) -> Any:
+def mul_no_nan(x: Any, y: Any) -> ArrayOrScalar:
     """x * y, and 0 where y is 0."""
     return zero_where_zero(y, x * y)
 
 
-def div_no_nan(x: Any, y: Any) -> Any:
+def div_no_nan(x: Any, y: Any) -> ArrayOrScalar:
     """x / y, and 0 where y is 0."""
     return zero_where_zero(y, x / y)
 
 
-def xdivy(x: Any, y: Any) -> Any:
+def xdivy(x: Any, y: Any) -> ArrayOrScalar:
     """x / y, and 0 where x is 0."""
     return zero_where_zero(x, x / y)
 
 
-def xlogy(x: Any, y: Any) -> Any:
+def xlogy(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x * log(y), and 0 where x is 0."""
     return zero_where_zero(x, x * np.log(y))
 
 
-def xlog1py(x: Any, y: Any) -> Any:
+def xlog1py(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x * log(1 + y), and 0 where x is 0."""
     return zero_where_zero(x, x * np.log1p(y))
 
 
-def squared_difference(x: Any, y: Any) -> Any:
+def squared_difference(x: Any, y: Any) -> ArrayOrScalar:
     """(x - y) ** 2"""
     difference = x - y
     return difference * difference
 
 
-def complex_squared_difference(x: Any, y: Any) -> Any:
+def complex_squared_difference(x: Any, y: Any) -> ArrayOrScalar:
     """|x - y| ** 2, still complex."""
     difference = x - y
     return (difference.real * difference.real + difference.imag * difference.imag).astype(difference.dtype)
 
 
-def integer_power(x: Any, y: Any) -> Any:
+def integer_power(x: ArrayOrScalar, y: Any) -> ArrayOrScalar:
     """x ** y with wrap-around; InvalidArgumentError for a negative exponent."""
     if np.size(x) and np.any(y < 0):
         raise InvalidArgumentError("Integers to negative integer powers are not allowed")
     return np.power(x, np.maximum(y, 0))
 
 
-def maximum_of_scalars(x: Any, y: Any) -> Any:
+def maximum_of_scalars(x: Any, y: Any) -> np.generic:
     """The larger of two scalars, NaN if either is."""
     return x if x > y or x != x else y
 
 
-def minimum_of_scalars(x: Any, y: Any) -> Any:
+def minimum_of_scalars(x: Any, y: Any) -> np.generic:
     """The smaller of two scalars, NaN if either is."""
     return x if x < y or x != x else y
 
@@ -134,7 +135,7 @@ for _name, _function in _ZERO_FUNCTIONS.items():
     register_binary(_name, _function, FLOAT_COMPLEX_ATTR, is_elementwise=not _name.startswith("Xlog"))
 
 
-def add_n(*inputs: Any) -> Any:
+def add_n(*inputs: ArrayOrScalar) -> ArrayOrScalar:
     """The sum of tensors of one shape, added up in groups of eight (``tensorflow/core/kernels/aggregate_ops.h``)."""
     if len({each.shape for each in inputs}) > 1:
         shape = np.shape(inputs[0])
@@ -207,7 +208,7 @@ def _add_variants(*inputs: object) -> Any:
 register_function("AddN", function=_add_variants, dtypes={"T": {variant}})
 
 
-def clip_by_value(t: Any, low: Any, high: Any) -> Any:
+def clip_by_value(t: ArrayOrScalar, low: ArrayOrScalar, high: ArrayOrScalar) -> ArrayOrScalar:
     """*t*, not below *low* nor above *high*, each a scalar or of the shape of *t*."""
     if np.shape(low) not in ((), np.shape(t)) or np.shape(high) not in ((), np.shape(t)):
         raise InvalidArgumentError(
@@ -229,7 +230,7 @@ register_function(
 )
 
 
-def clip_parts_by_value(t: Any, low: Any, high: Any) -> Any:
+def clip_parts_by_value(t: ArrayOrScalar, low: np.generic, high: np.generic) -> ArrayOrScalar:
     """The same of complex numbers: real and imaginary parts each by themselves."""
     found = np.empty(np.shape(t), t.dtype)
     found.real, found.imag = clip_by_value(t.real, low.real, high.real), clip_by_value(t.imag, low.imag, high.imag)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.elementwise import INTEGER_ATTR, register_binary, register_unary
 
@@ -17,17 +18,17 @@ _FUNCTIONS: Final[dict[str, Kernel]] = {
 }
 
 
-def _shift_counts(x: Any, y: Any) -> Any:
+def _shift_counts(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """The counts that TensorFlow shifts by: not negative, less than the number of bits."""
     return np.clip(y, 0, x.dtype.type(8 * x.dtype.itemsize - 1))
 
 
-def left_shift(x: Any, y: Any) -> Any:
+def left_shift(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x << y, with y brought into 0 .. bits - 1."""
     return np.left_shift(x, _shift_counts(x, y))
 
 
-def right_shift(x: Any, y: Any) -> Any:
+def right_shift(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x >> y, with y brought into 0 .. bits - 1; the sign is kept."""
     return np.right_shift(x, _shift_counts(x, y))
 
@@ -40,7 +41,7 @@ register_binary("RightShift", right_shift, INTEGER_ATTR)
 register_unary("Invert", operator.invert, INTEGER_ATTR)
 
 
-def population_count(x: Any) -> Any:
+def population_count(x: ArrayOrScalar) -> ArrayOrScalar:
     """How many bits of each element are set, of the two's complement for a negative one."""
     return np.bitwise_count(x.view(f"u{x.dtype.itemsize}"))
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -111,7 +111,7 @@ def _bitcast(c: OpKernelConstruction) -> Kernel:
         return lambda x: np.ascontiguousarray(x).view(np_target).reshape(*np.shape(x), ratio)
     ratio = np_target.itemsize // np_source.itemsize
 
-    def widen(x: Any) -> Any:
+    def widen(x: Array) -> ArrayOrScalar:
         if np.ndim(x) == 0 or x.shape[-1] != ratio:
             raise InvalidArgumentError(
                 f"Cannot bitcast from {source.name} to {target.name}: the last of {shape_text(x)} is not {ratio}"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import KernelKind
@@ -27,12 +28,12 @@ _MOST_RETRIES: Final = 2**16  # each looks at all points; a handful is of use
 _MOST_DRAWS: Final = 2**12  # by distance, until one finds a point that is new
 
 
-def _matrix(name: str, value: Any) -> None:
+def _matrix(name: str, value: Array) -> None:
     if value.ndim != 2:
         raise InvalidArgumentError(f"Input {name} should be a matrix, not of shape {list(value.shape)}")
 
 
-def _integer(name: str, value: Any) -> int:
+def _integer(name: str, value: np.generic) -> int:
     if np.ndim(value):
         raise InvalidArgumentError(f"Input {name} should be a scalar, not of shape {list(value.shape)}")
     return int(value)
@@ -41,7 +42,7 @@ def _integer(name: str, value: Any) -> int:
 class _Sampler:
     """Draws points, each as likely as it is far from those drawn before."""
 
-    def __init__(self, points: Any, seed: int) -> None:
+    def __init__(self, points: Array, seed: int) -> None:
         self._points = points
         self._random = SimplePhilox(Philox(seed & _MASK, 0))
         self._half_norms = _F32(0.5) * (points * points).sum(1)
@@ -65,7 +66,7 @@ class _Sampler:
                 return index
         raise AssertionError("there are points that are not drawn")
 
-    def _with(self, index: int) -> Any:
+    def _with(self, index: int) -> Array:
         y = self._points[index]
         return np.minimum(self._nearest, self._half_norms - self._points @ y + self._half_norms[index])
 
@@ -82,12 +83,12 @@ class _Sampler:
         self._drawn.append(best)
         self._nearest = nearest
 
-    def points(self) -> Any:
+    def points(self) -> Array:
         """Those that were drawn."""
         return self._points[self._drawn]
 
 
-def kmeans_plus_plus(points: Any, count: Any, seed: Any, retries: Any) -> Any:
+def kmeans_plus_plus(points: Array, count: np.generic, seed: np.generic, retries: np.generic) -> Array:
     """The kernel of KmeansPlusPlusInitialization."""
     _matrix("points", points)
     wanted, start = _integer("num_to_sample", count), _integer("seed", seed)
@@ -104,7 +105,7 @@ def kmeans_plus_plus(points: Any, count: Any, seed: Any, retries: Any) -> Any:
     return sampler.points()
 
 
-def kmc2_chain(distances: Any, seed: Any) -> Any:
+def kmc2_chain(distances: ArrayOrScalar, seed: np.generic) -> np.generic:
     """The kernel of KMC2ChainInitialization: the end of a Markov chain over the candidates."""
     if distances.ndim != 1 or not distances.size:
         raise InvalidArgumentError(f"Input distances should be a vector of 1 or more, not {list(distances.shape)}")
@@ -117,7 +118,7 @@ def kmc2_chain(distances: Any, seed: Any) -> Any:
     return np.int64(index)
 
 
-def nearest_neighbors(points: Any, centers: Any, k: Any) -> tuple[Any, Any]:
+def nearest_neighbors(points: Array, centers: Array, k: np.generic) -> tuple[Any, Any]:
     """The kernel of NearestNeighbors: by squared distance, the nearest first."""
     _matrix("points", points)
     _matrix("centers", centers)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -66,7 +67,7 @@ def tolerant(function: Kernel, answer: bool) -> Kernel:
     """*function*, but the scalar *answer* for two tensors whose shapes do not broadcast."""
     unequal = np.bool_(answer)
 
-    def kernel(x: object, y: object) -> Any:
+    def kernel(x: object, y: object) -> ArrayOrScalar:
         try:
             return function(x, y)
         except ValueError:
@@ -75,12 +76,12 @@ def tolerant(function: Kernel, answer: bool) -> Kernel:
     return kernel
 
 
-def equal_strings(x: Any, y: Any) -> Any:
+def equal_strings(x: Array | bytes, y: Array | bytes) -> ArrayOrScalar:
     """Where strings are equal."""
     return np.equal(x, y) if isinstance(x, np.ndarray) or isinstance(y, np.ndarray) else np.bool_(x == y)
 
 
-def unequal_strings(x: Any, y: Any) -> Any:
+def unequal_strings(x: Array | bytes, y: Array | bytes) -> ArrayOrScalar:
     """Where strings differ."""
     return np.not_equal(x, y) if isinstance(x, np.ndarray) or isinstance(y, np.ndarray) else np.bool_(x != y)
 
@@ -110,7 +111,7 @@ _register_equality("NotEqual", operator.ne, unequal_strings, True)
 def _approximate_equal(c: OpKernelConstruction) -> Kernel:
     tolerance = c.np_dtype("T").type(c.attr("tolerance"))
 
-    def kernel(x: Any, y: Any) -> Any:
+    def kernel(x: Any, y: Any) -> ArrayOrScalar:
         if np.shape(x) != np.shape(y):
             raise InvalidArgumentError(
                 f"x and y must be of the same shape. x shape: {shape_text(x)}. y shape: {shape_text(y)}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -27,7 +28,7 @@ _PAIRS: Final[tuple[tuple[DType, DType], ...]] = ((float32, complex64), (float64
 def _complex(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("Tout")
 
-    def kernel(real: Any, imag: Any) -> Any:
+    def kernel(real: ArrayOrScalar, imag: ArrayOrScalar) -> ArrayOrScalar:
         shape = np.broadcast_shapes(np.shape(real), np.shape(imag))
         result = np.empty(shape, dtype)
         result.real, result.imag = real, imag

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -23,7 +24,7 @@ from asyncexec.ops.sparse.sparse_tensor import check_bounds, check_sparse
 _WEIGHT_TYPES: Final = "T: {int32, int64, float32, float64}"
 
 
-def _check_weights(values: Any, weights: Any) -> None:
+def _check_weights(values: ArrayOrScalar, weights: ArrayOrScalar) -> None:
     if np.size(weights) and np.shape(weights) != np.shape(values):
         raise InvalidArgumentError(
             "`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all weights "
@@ -31,7 +32,7 @@ def _check_weights(values: Any, weights: Any) -> None:
         )
 
 
-def _checked_bins(values: Any, size: Any, weights: Any) -> int:
+def _checked_bins(values: Any, size: Any, weights: Array) -> int:
     if np.ndim(size):
         raise InvalidArgumentError(f"Shape must be rank 0 but is rank {np.ndim(size)}: size has {shape_text(size)}")
     if size < 0:
@@ -44,7 +45,7 @@ def _checked_bins(values: Any, size: Any, weights: Any) -> int:
     return int(size)
 
 
-def _count(values: Any, bins: int, weights: Any) -> Any:
+def _count(values: Any, bins: int, weights: Array) -> Array:
     """How often each of the numbers below *bins* stands in the vector *values*, or the sum of its weights."""
     kept = values < bins
     result = np.zeros(bins, weights.dtype)
@@ -52,13 +53,13 @@ def _count(values: Any, bins: int, weights: Any) -> Any:
     return result
 
 
-def bincount(values: Any, size: object, weights: Any) -> Any:
+def bincount(values: Any, size: object, weights: Any) -> Array:
     """Count the *values* of any shape, as one vector; those not below *size* are left out."""
     bins = _checked_bins(values, size, weights)
     return _count(np.ravel(values), bins, np.ravel(weights))
 
 
-def dense_bincount(values: Any, size: Any, weights: Any) -> Any:
+def dense_bincount(values: Any, size: np.generic, weights: Any) -> ArrayOrScalar:
     """Count the *values* of a vector, or of each row of a matrix."""
     _check_weights(values, weights)
     bins = _checked_bins(values, size, weights)
@@ -72,7 +73,7 @@ def dense_bincount(values: Any, size: Any, weights: Any) -> Any:
     return _count(np.ravel(cells), rows * bins, np.ravel(weights)).reshape(rows, bins)
 
 
-def dense_presence(values: Any, size: Any, weights: Any) -> Any:
+def dense_presence(values: ArrayOrScalar, size: np.generic, weights: Any) -> ArrayOrScalar:
     """1 where a number stands among the *values*, else 0."""
     _check_weights(values, weights)
     counts = dense_bincount(values, size, weights[:0] if np.ndim(weights) else weights)
@@ -117,7 +118,7 @@ register_op(
 def _histogram(c: OpKernelConstruction) -> Kernel:
     out_type = c.np_dtype("dtype")
 
-    def kernel(values: Any, value_range: Any, nbins: Any) -> Any:
+    def kernel(values: ArrayOrScalar, value_range: Array, nbins: Any) -> ArrayOrScalar:
         if np.shape(value_range) != (2,):
             raise InvalidArgumentError(f"value_range should be a vector of 2 elements, not {shape_text(value_range)}")
         if np.ndim(nbins):
@@ -138,7 +139,7 @@ def _histogram(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _cells(values: Any, low: Any, high: Any, nbins: int) -> Any:
+def _cells(values: ArrayOrScalar, low: np.generic, high: np.generic, nbins: int) -> ArrayOrScalar:
     step = (float(high) - float(low)) / nbins
     places = (np.clip(values, low, high).astype(np.float64) - float(low)) / step
     return np.clip(places, 0, nbins - 1).astype(np.int64)
@@ -171,7 +172,7 @@ def _bucketize(c: OpKernelConstruction) -> Kernel:
     wide = boundaries.astype(np.float64)
     as_double = c.attr("T") in (types.int64, types.float64)
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: ArrayOrScalar) -> ArrayOrScalar:
         found = np.searchsorted(wide if as_double else boundaries, x, side="right")
         return found.astype(np.int32)
 
@@ -208,7 +209,7 @@ def sparse_bincount(c: OpKernelConstruction) -> Kernel:
     """Count the values of a sparse vector, or of each row of a sparse matrix, where those below 0 are left out."""
     is_binary = c.attr("binary_output")
 
-    def kernel(indices: Any, values: Any, shape: Any, size: Any, weights: Any) -> Any:
+    def kernel(indices: Array, values: Array, shape: Array, size: np.generic, weights: Array) -> Array:
         check_sparse(indices, values, shape)
         check_bounds(indices, shape)
         if len(shape) not in (1, 2):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -29,7 +30,7 @@ def _checked_axis(x: Any, axis: Any) -> int:
     return int(axis) % rank
 
 
-def _cut(x: Any, axis: int, part: slice) -> Any:
+def _cut(x: Array, axis: int, part: slice) -> Array:
     return x[(slice(None),) * axis + (part,)]
 
 
@@ -37,7 +38,7 @@ def scan(ufunc: np.ufunc, initial: float, *, exclusive: bool, reverse: bool) -> 
     """The kernel that accumulates by *ufunc*; what an exclusive scan starts with is *initial*."""
     direction = slice(None, None, -1) if reverse else slice(None)
 
-    def kernel(x: Any, axis: Any) -> Any:
+    def kernel(x: Any, axis: Any) -> ArrayOrScalar:
         axis = _checked_axis(x, axis)
         if x.size == 0:
             return x

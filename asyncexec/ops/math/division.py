@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InternalError, InvalidArgumentError, OpError
 from asyncexec.framework.kernel import Kernel
-from asyncexec.framework.types import int32, int64
+from asyncexec.framework.types import DType, int32, int64
 from asyncexec.ops.math.binary_math import ARITHMETIC_ATTR
 from asyncexec.ops.math.elementwise import (
     COMPLEXES,
@@ -30,17 +31,17 @@ WITH_CHECK: Final[dict[Kernel, Kernel]] = {}  # kernels that refuse to divide by
 _MOD_ATTR: Final = "T: {int32, int64, float16, bfloat16, float32, float64}"
 
 
-def truncating_quotient(x: Any, y: Any) -> Any:
+def truncating_quotient(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x / y of integers, rounded towards zero."""
     return (x - np.fmod(x, y)) // y
 
 
-def floor_quotient(x: Any, y: Any) -> Any:
+def floor_quotient(x: Any, y: Any) -> ArrayOrScalar:
     """floor(x / y) of floats: not numpy's ``//``, which differs where x / y rounds up to an integer."""
     return np.floor(x / y)
 
 
-def truncated_quotient(x: Any, y: Any) -> Any:
+def truncated_quotient(x: Any, y: Any) -> ArrayOrScalar:
     """trunc(x / y) of floats."""
     return np.trunc(x / y)
 
@@ -52,7 +53,7 @@ def _by_zero(error: type[OpError]) -> OpError:
 def no_zero(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Kernel:
     """Integer *function*, with *error* where the divisor is zero."""
 
-    def kernel(x: object, y: Any) -> Any:
+    def kernel(x: object, y: ArrayOrScalar) -> ArrayOrScalar:
         result = function(x, y)
         if not np.all(y) and np.size(result):
             raise _by_zero(error)
@@ -65,7 +66,7 @@ def no_zero(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Ke
 def no_zero_scalar(function: Kernel, error: type[OpError] = InvalidArgumentError) -> Kernel:
     """The same for scalars."""
 
-    def kernel(x: object, y: object) -> Any:
+    def kernel(x: object, y: object) -> np.generic:
         if not y:
             raise _by_zero(error)
         return function(x, y)
@@ -75,7 +76,7 @@ def no_zero_scalar(function: Kernel, error: type[OpError] = InvalidArgumentError
 
 
 def _register_integers(
-    name: str, function: Kernel, dtypes: frozenset[Any], error: type[OpError] = InvalidArgumentError
+    name: str, function: Kernel, dtypes: frozenset[DType], error: type[OpError] = InvalidArgumentError
 ) -> None:
     scalar_function = no_zero_scalar(function, error)
     register_binary_kernel(name, no_zero(function, error), dtypes, scalar_function=scalar_function)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -49,7 +50,7 @@ def edit_distance(c: OpKernelConstruction) -> Kernel:
     """How many insertions, deletions and replacements there are, or how many for each element of the truth."""
     normalizes = c.attr("normalize")
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: Array) -> Array:
         hypothesis, truth = inputs[:3], inputs[3:]
         for what, parts in (("hypothesis", hypothesis), ("truth", truth)):
             check_sparse(parts[0], parts[1], parts[2], what)
@@ -71,14 +72,14 @@ def edit_distance(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _sequences(indices: Any, values: Any) -> _Sequences:
+def _sequences(indices: Array, values: Array) -> _Sequences:
     rows = indices[:, :-1]
     starts = run_starts(rows)
     ends = [*starts.tolist(), len(rows)]
     return {tuple(rows[begin].tolist()): values[begin:end] for begin, end in pairwise(ends)}
 
 
-def _distance_at(guess: Any, truth: Any, normalizes: bool) -> float:
+def _distance_at(guess: Any, truth: Array | None, normalizes: bool) -> float:
     if truth is None:
         return float("inf") if normalizes else len(guess)
     if guess is None:
@@ -87,7 +88,7 @@ def _distance_at(guess: Any, truth: Any, normalizes: bool) -> float:
     return distance / len(truth) if normalizes else distance
 
 
-def levenshtein(one: Any, other: Any) -> int:
+def levenshtein(one: Array, other: Array) -> int:
     """The distance of two vectors, a row of the table at a time: what a row gets by insertions is a running minimum."""
     steps = np.arange(len(one) + 1)
     row = steps

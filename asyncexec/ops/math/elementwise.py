@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import CheckedKernel, Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -55,7 +56,7 @@ def check_broadcast(x: Any, y: Any) -> None:
 def same_size(function: Kernel) -> Kernel:
     """*function* of two tensors of as many elements; the result has the shape of the first."""
 
-    def kernel(x: Any, y: Any) -> Any:
+    def kernel(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
         if np.shape(x) != np.shape(y):
             if np.size(x) == np.size(y):
                 return function(x, np.reshape(y, np.shape(x)))[()]

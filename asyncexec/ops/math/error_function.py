@@ -8,11 +8,11 @@ a time, whose intermediate values stay in the cache.  Everything else goes to sc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
 
@@ -52,7 +52,7 @@ def erfc_function() -> Kernel:
 
 def _by_tiles(tile: Callable[[Array], Array], otherwise: Kernel) -> Kernel:
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: ArrayOrScalar) -> ArrayOrScalar:
         if x.size < _MANY or x.dtype != np.float32:
             return otherwise(x)
         out = np.empty(x.shape, np.float32)

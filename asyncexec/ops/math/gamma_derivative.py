@@ -7,10 +7,11 @@ value does not change with a, dx/da is -(dP/da) / (dP/dx).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -29,7 +30,7 @@ for _op, _arguments in (
     register_op(_op, _arguments, "T: {float32, float64}", shape=broadcast)
 
 
-def _series(a: Any, x: Any) -> tuple[Any, Any]:
+def _series(a: Array, x: Array) -> tuple[Array, Array]:
     """Of P(a, x) = x**a exp(-x) / gamma(a + 1) * s the sum s, and ds/da."""
     r, term, term_by_a = a.copy(), np.ones_like(a), np.zeros_like(a)
     total, total_by_a = np.ones_like(a), np.zeros_like(a)
@@ -48,7 +49,7 @@ def _series(a: Any, x: Any) -> tuple[Any, Any]:
     return total, total_by_a
 
 
-def _fraction(a: Any, x: Any) -> tuple[Any, Any]:
+def _fraction(a: Array, x: Array) -> tuple[Array, Array]:
     """Of 1 - P(a, x) = x**a exp(-x) / gamma(a) * f the continued fraction f, and df/da."""
     b = x + 1 - a
     # The last two numerators and denominators, with their derivatives.
@@ -76,7 +77,7 @@ def _fraction(a: Any, x: Any) -> tuple[Any, Any]:
     return value, value_by_a
 
 
-def _derivatives(a: Any, x: Any, least: float, *, of_sample: bool) -> Any:
+def _derivatives(a: Array, x: Array, least: float, *, of_sample: bool) -> Array:
     """dP/da or, for a sample, dx/da, of positive doubles; 0 where the logarithm of dP/dx is below *least*."""
     digamma, lgamma = digamma_function(), lgamma_function()
     result = np.empty_like(a)
@@ -92,7 +93,7 @@ def _derivatives(a: Any, x: Any, least: float, *, of_sample: bool) -> Any:
 
 
 def _kernel(*, of_sample: bool) -> Kernel:
-    def kernel(a: object, x: object) -> Any:
+    def kernel(a: object, x: object) -> Array:
         dtype = np.asarray(a).dtype
         wide_a, wide_x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
         result = np.full(wide_a.shape, np.nan)

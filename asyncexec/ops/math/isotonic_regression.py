@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_values
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -38,7 +38,7 @@ def make_isotonic_regression(op: OpKernelConstruction) -> Kernel:
     """The kernel of IsotonicRegression."""
     dtype = op.np_dtype("output_dtype")
 
-    def kernel(x: Any) -> tuple[Any, ...]:
+    def kernel(x: Array) -> tuple[Array, ...]:
         columns = np.shape(x)[-1] if np.ndim(x) else 1
         rows = np.asarray(x).astype(np.float64).reshape(math.prod(np.shape(x)[:-1]), columns)
         values, segments = np.empty(rows.shape, dtype), np.empty(rows.shape, np.int32)

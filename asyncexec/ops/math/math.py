@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.kernel_registry import register_function
 from asyncexec.ops.math.elementwise import (
@@ -24,22 +25,22 @@ _SIGNED_COMPLEX_ATTR: Final = _SIGNED_ATTR[:-1] + ", complex64, complex128}"
 _NUMBER_ATTR: Final = _SIGNED_ATTR[:-1] + ", uint8, uint16, uint32, uint64, complex64, complex128}"
 
 
-def square(x: Any) -> Any:
+def square(x: Any) -> ArrayOrScalar:
     """x * x"""
     return x * x
 
 
-def reciprocal(x: Any) -> Any:
+def reciprocal(x: Any) -> ArrayOrScalar:
     """1 / x"""
     return 1 / x
 
 
-def rsqrt(x: Any) -> Any:
+def rsqrt(x: ArrayOrScalar) -> ArrayOrScalar:
     """1 / sqrt(x)"""
     return 1 / np.sqrt(x)
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x))"""
     result = np.exp(-x)
     if not x.ndim:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.kernel_registry import register_function
 from asyncexec.framework.op_registry import register_op
@@ -13,27 +14,27 @@ from asyncexec.framework.shape_inference import unchanged
 from asyncexec.ops.math.elementwise import COMPLEXES, FLOAT_COMPLEX_ATTR, FLOATS, same_size
 
 
-def sqrt_grad(y: Any, dy: Any) -> Any:
+def sqrt_grad(y: Any, dy: ArrayOrScalar) -> ArrayOrScalar:
     """dy / (2 y)"""
     return dy / (y + y)
 
 
-def rsqrt_grad(y: Any, dy: Any) -> Any:
+def rsqrt_grad(y: Any, dy: ArrayOrScalar) -> ArrayOrScalar:
     """-dy y**3 / 2"""
     return (dy * y) * (y * y) / -2
 
 
-def reciprocal_grad(y: Any, dy: Any) -> Any:
+def reciprocal_grad(y: Any, dy: Any) -> ArrayOrScalar:
     """-dy y**2"""
     return -dy * (y * y)
 
 
-def sigmoid_grad(y: Any, dy: Any) -> Any:
+def sigmoid_grad(y: Any, dy: ArrayOrScalar) -> ArrayOrScalar:
     """dy y (1 - y)"""
     return dy * y * (1 - y)
 
 
-def tanh_grad(y: Any, dy: Any) -> Any:
+def tanh_grad(y: Any, dy: ArrayOrScalar) -> ArrayOrScalar:
     """dy (1 - y**2)"""
     return dy * (1 - y * y)
 
@@ -41,7 +42,7 @@ def tanh_grad(y: Any, dy: Any) -> Any:
 def zero_of_zero(function: Kernel) -> Kernel:
     """*function*, but zero where the gradient is zero, whatever y is."""
 
-    def kernel(y: Any, dy: Any) -> Any:
+    def kernel(y: ArrayOrScalar, dy: ArrayOrScalar) -> ArrayOrScalar:
         result, is_zero = function(y, dy), np.equal(dy, 0)
         return np.where(is_zero, result.dtype.type(0), result)[()] if np.any(is_zero) else result
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -87,7 +87,7 @@ def _native_product(product: Kernel) -> Kernel:
     native = NativeConvolution()
     rule = native.rule
 
-    def kernel(a: Any, b: Any) -> Any:
+    def kernel(a: Any, b: Any) -> Array:
         if a.ndim == 2 == b.ndim and 1 < a.shape[1] == len(b) and a.size * b.shape[1] <= _SHORT:
             return np.matmul(a, b)  # nothing that is to be decided below takes less time than that
         found = None if rule.find_native is None or a.ndim < 2 else native.product(a, b)
@@ -101,7 +101,7 @@ def _matrix_product(flip_a: bool, flip_b: bool) -> Kernel:
     if not flip_a and not flip_b:
         return _plain_product
 
-    def product(a: Any, b: Any) -> Any:
+    def product(a: Array, b: Array) -> Array:
         _check_matrices(a, b)
         left, right = a.T if flip_a else a, b.T if flip_b else b
         try:
@@ -112,7 +112,7 @@ def _matrix_product(flip_a: bool, flip_b: bool) -> Kernel:
     return product
 
 
-def _plain_product(a: Any, b: Any) -> Any:
+def _plain_product(a: Any, b: Any) -> Array:
     if a.ndim != 2 or b.ndim != 2:
         _check_matrices(a, b)
     try:
@@ -121,7 +121,7 @@ def _plain_product(a: Any, b: Any) -> Any:
         raise _size_error(a, b) from None
 
 
-def _column_by_row(column: Any, row: Any) -> Any:
+def _column_by_row(column: Array, row: Array) -> Array:
     """Their product: with a second column and row of zeros, which change no bit, it takes a tenth of the time."""
     if len(row) != 1 or column.size * row.size < _MANY or column.dtype not in _PADDED:
         return column @ row
@@ -130,13 +130,13 @@ def _column_by_row(column: Any, row: Any) -> Any:
     return left.T @ right
 
 
-def _check_matrices(a: Any, b: Any) -> None:
+def _check_matrices(a: ArrayOrScalar, b: ArrayOrScalar) -> None:
     for name, value in (("a", a), ("b", b)):
         if value.ndim != 2:
             raise InvalidArgumentError(f"In[{'ab'.index(name)}] is not a matrix: it is of shape {list(value.shape)}")
 
 
-def _size_error(left: Any, right: Any) -> InvalidArgumentError:
+def _size_error(left: Array, right: Array) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Matrix size-incompatible: In[0] (as multiplied): {list(left.shape)}, In[1]: {list(right.shape)}"
     )
@@ -145,7 +145,7 @@ def _size_error(left: Any, right: Any) -> InvalidArgumentError:
 def _rounded(product: Kernel, dtype: NumpyDType) -> Kernel:
     """*product* computed in float32 and rounded to *dtype*."""
 
-    def rounded(a: Any, b: Any) -> Any:
+    def rounded(a: ArrayOrScalar, b: ArrayOrScalar) -> ArrayOrScalar:
         return product(a.astype(np.float32), b.astype(np.float32)).astype(dtype)
 
     return rounded
@@ -156,7 +156,7 @@ def batch_matmul(construction: OpKernelConstruction) -> Kernel:
     """Products of stacks of matrices of one batch shape."""
     product = _stack_product(construction, construction.np_dtype("T"))
 
-    def same_batch(x: Any, y: Any) -> Any:
+    def same_batch(x: Array, y: Array) -> Array:
         if x.shape[:-2] != y.shape[:-2]:
             raise InvalidArgumentError(
                 f"In[0] and In[1] must have compatible batch dimensions: {list(x.shape)} vs. {list(y.shape)}"
@@ -192,7 +192,7 @@ def _stack_product(construction: OpKernelConstruction, dtype: NumpyDType) -> Ker
     work = np.dtype(np.float32) if is_narrow else dtype
     left_of, right_of = _operand(adjoint_x, work), _operand(adjoint_y, work)
 
-    def product(x: Any, y: Any) -> Any:
+    def product(x: ArrayOrScalar, y: ArrayOrScalar) -> Array:
         if x.ndim < 2 or y.ndim < 2:
             raise InvalidArgumentError(f"In[0] and In[1] must be matrices: {list(x.shape)} vs. {list(y.shape)}")
         left, right = left_of(x), right_of(y)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -56,7 +57,7 @@ register_op(
 )
 
 
-def top_k(x: Any, k: int, index_dtype: Any) -> tuple[Any, Any]:
+def top_k(x: Any, k: int, index_dtype: NumpyDType | type) -> tuple[Array, Array]:
     """The *k* largest elements along the last dimension, largest first, and their indices."""
     if not x.ndim:
         raise InvalidArgumentError("input must be >= 1-D, got shape []")
@@ -77,11 +78,11 @@ def _first_largest(x: Any) -> Any:
     return _all_by_size(x)[..., :1] if _has_nan(x) else x.argmax(-1, keepdims=True)
 
 
-def _has_nan(x: Any) -> bool:
+def _has_nan(x: Array) -> bool:
     return x.dtype.kind in "fV" and bool(np.isnan(x).any())
 
 
-def _all_by_size(x: Any) -> Any:
+def _all_by_size(x: Array) -> Any:
     """Indices by descending element; sorting backwards what stands backwards keeps equal ones in order."""
     return x.shape[-1] - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
 
@@ -165,7 +166,7 @@ register_op(
 def _nth_element(c: OpKernelConstruction) -> Kernel:
     from_largest = c.attr("reverse")
 
-    def nth_element(x: Any, n: Any) -> Any:
+    def nth_element(x: Array, n: np.generic) -> ArrayOrScalar:
         position = scalar_int(n, "N")
         if not x.ndim or not 0 <= position < x.shape[-1]:
             raise InvalidArgumentError(
@@ -194,7 +195,7 @@ for _op in ("LowerBound", "UpperBound"):
 def _bound(c: OpKernelConstruction, side: Literal["left", "right"]) -> Kernel:
     np_dtype = c.np_dtype("out_type")
 
-    def bound(ordered: Any, values: Any) -> Any:
+    def bound(ordered: Array, values: Array) -> Array:
         if ordered.ndim != 2 or values.ndim != 2 or len(ordered) != len(values):
             raise InvalidArgumentError(
                 f"sorted_inputs and values must be matrices of as many rows, not {list(ordered.shape)}"

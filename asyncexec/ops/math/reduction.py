@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -66,7 +67,7 @@ def _reduction_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [TensorShape(size for axis, size in enumerate(shape.dims) if axis not in reduced)]
 
 
-def _static_axes(axes: Any, rank: int) -> set[int]:
+def _static_axes(axes: ArrayOrScalar, rank: int) -> set[int]:
     found = set()
     for axis in np.ravel(axes).tolist():
         if not -rank <= axis < rank:
@@ -104,7 +105,7 @@ def _mean(dtype: DType) -> Reduce:
         return mean_of_integers
     accumulator = np.dtype(np.float32) if dtype in SMALL_FLOATS else np_dtype
 
-    def mean(x: Any, axes: Axes, keep: bool) -> Any:
+    def mean(x: ArrayOrScalar, axes: Axes, keep: bool) -> ArrayOrScalar:
         total = _add_reduce(x.astype(accumulator, copy=False), axes, keepdims=keep)
         return (total / accumulator.type(_count(x, axes))).astype(np_dtype, copy=False)
 
@@ -135,13 +136,13 @@ def _by_ordering(ufunc: np.ufunc, initial: object) -> Reduce:
     return lambda x, axes, keep: reduce(x, axes, keepdims=keep, initial=initial)
 
 
-def lowest(dtype: DType) -> Any:
+def lowest(dtype: DType) -> np.generic:
     """What the maximum of nothing is."""
     np_dtype = dtype.as_numpy_dtype
     return np_dtype.type(-np.inf) if dtype.is_floating else np_dtype.type(np.iinfo(np_dtype).min)
 
 
-def highest(dtype: DType) -> Any:
+def highest(dtype: DType) -> np.generic:
     """What the minimum of nothing is."""
     np_dtype = dtype.as_numpy_dtype
     return np_dtype.type(np.inf) if dtype.is_floating else np_dtype.type(np.iinfo(np_dtype).max)
@@ -152,11 +153,11 @@ def _euclidean_norm(dtype: DType) -> Reduce:
     wide = np.dtype(np.float32) if dtype in SMALL_FLOATS else np_dtype
     root = np.dtype(np.float64) if dtype.is_integer else wide
 
-    def squared(x: Any) -> Any:
+    def squared(x: Any) -> ArrayOrScalar:
         # The small floats are squared as they are; the product of a complex number and its conjugate is real.
         return x * x if not dtype.is_complex else x.real * x.real + x.imag * x.imag
 
-    def norm(x: object, axes: Axes, keep: bool) -> Any:
+    def norm(x: object, axes: Axes, keep: bool) -> ArrayOrScalar:
         squares = _add_reduce(squared(x), axes, None if dtype.is_complex else wide, keepdims=keep)
         if wide is not np_dtype and dtype in SMALL_FLOATS:
             squares = squares.astype(np_dtype).astype(wide)
@@ -176,7 +177,7 @@ def _register(name: str, attrs: str, make_reduce: Callable[[DType], Reduce], dty
 def _over_axes(reduce: Reduce, keep_dims: bool) -> Kernel:
     last: tuple[Any, int, Axes] = None, 0, ()  # mostly the axes are a constant
 
-    def kernel(x: Any, axes: object) -> Any:
+    def kernel(x: Any, axes: object) -> ArrayOrScalar:
         nonlocal last
         known, known_rank, found = last
         rank = np.ndim(x)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -23,7 +24,7 @@ from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.math.elementwise import NUMBERS, REALS, shape_text
 
 
-def reduce_sorted(ufunc: np.ufunc, data: Any, ids: Any, rows: int, fill: Any, *, is_mean: bool = False) -> Any:
+def reduce_sorted(ufunc: np.ufunc, data: Array, ids: Array, rows: int, fill: Any, *, is_mean: bool = False) -> Array:
     """Row i of the result is *ufunc* over the rows of *data* whose id is i, of *rows* in all; *fill* where none is.
 
     For a mean, what *ufunc* gives is divided by the number of these rows.
@@ -40,7 +41,7 @@ def reduce_sorted(ufunc: np.ufunc, data: Any, ids: Any, rows: int, fill: Any, *,
     return result
 
 
-def check_sorted(ids: Any) -> None:
+def check_sorted(ids: Array) -> None:
     """InvalidArgumentError unless the *ids* ascend from 0 or more."""
     if len(ids):
         if ids[0] < 0:
@@ -51,7 +52,7 @@ def check_sorted(ids: Any) -> None:
             raise InvalidArgumentError("segment ids are not increasing")
 
 
-def divide_rows(total: Any, divisor: Any) -> Any:
+def divide_rows(total: Array, divisor: Array) -> Array:
     """Each row of *total* by its element of *divisor*; integers are rounded towards zero."""
     divisor = divisor.astype(total.dtype).reshape(-1, *(1,) * (total.ndim - 1))
     if total.dtype.kind in "iu":
@@ -59,12 +60,12 @@ def divide_rows(total: Any, divisor: Any) -> Any:
     return total / divisor
 
 
-def segment_counts(ids: Any, rows: int) -> Any:
+def segment_counts(ids: Array, rows: int) -> Array:
     """How many *ids* there are of each row, at least 1."""
     return np.maximum(np.bincount(ids, minlength=rows), 1)
 
 
-def _check_segment_inputs(data: Any, ids: Any) -> None:
+def _check_segment_inputs(data: Array, ids: Array) -> None:
     if np.ndim(data) < 1:
         raise InvalidArgumentError("input must be at least rank 1")
     if np.ndim(ids) != 1:
@@ -77,7 +78,7 @@ def _check_segment_inputs(data: Any, ids: Any) -> None:
 
 
 def _segment_kernel(ufunc: np.ufunc, fill: int, *, is_mean: bool = False) -> Kernel:
-    def kernel(data: Any, ids: Any) -> Any:
+    def kernel(data: Array, ids: Array) -> Array:
         _check_segment_inputs(data, ids)
         rows = int(ids[-1]) + 1 if len(ids) else 0
         check_memory((rows, *data.shape[1:]), data.dtype)
@@ -118,7 +119,7 @@ def scalar_num_segments(num_segments: Any) -> int:
 
 
 def _unsorted_kernel(ufunc: np.ufunc, fill: Any) -> Kernel:
-    def kernel(data: Any, ids: Any, num_segments: Any) -> Any:
+    def kernel(data: ArrayOrScalar, ids: ArrayOrScalar, num_segments: ArrayOrScalar) -> Array:
         rows = scalar_num_segments(num_segments)
         ids_shape = np.shape(ids)
         if np.shape(data)[: len(ids_shape)] != ids_shape:

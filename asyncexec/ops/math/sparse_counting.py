@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -55,7 +56,7 @@ register_op(
 _Batches = tuple[Any, Any, int | None]
 
 
-def _dense_batches(values: Any) -> _Batches:
+def _dense_batches(values: Array) -> _Batches:
     if values.ndim not in (1, 2):
         raise InvalidArgumentError(f"Input must be a 1 or 2-dimensional tensor. Got: {list(values.shape)}")
     if values.ndim == 1:
@@ -65,7 +66,7 @@ def _dense_batches(values: Any) -> _Batches:
     return np.repeat(np.arange(len(values)), values.shape[1]), values.ravel(), len(values)
 
 
-def _sparse_batches(indices: Any, values: Any, shape: Any) -> _Batches:
+def _sparse_batches(indices: Array, values: Array, shape: Array) -> _Batches:
     if indices.ndim != 2 or values.shape != (len(indices),) or shape.shape != (indices.shape[1],) or not shape.size:
         raise InvalidArgumentError(
             f"indices must be a matrix, values and dense_shape vectors that fit it, not {list(indices.shape)}, "
@@ -83,7 +84,7 @@ def _sparse_batches(indices: Any, values: Any, shape: Any) -> _Batches:
     return indices[:, 0], values, int(shape[0])
 
 
-def _ragged_batches(splits: Any, values: Any) -> _Batches:
+def _ragged_batches(splits: Array, values: Array) -> _Batches:
     if splits.ndim != 1 or values.ndim != 1 or len(splits) < 2:
         raise InvalidArgumentError("Must provide at least 2 elements for the splits argument, and a vector of values")
     if splits[0] != 0 or splits[-1] != len(values) or (np.diff(splits) < 0).any():
@@ -104,7 +105,7 @@ def count_sparse_output(c: OpKernelConstruction) -> Kernel:
     batches_of, dtype, is_binary = _BATCHES[c.op], c.np_dtype("output_type"), c.attr("binary_output")
     least, most = c.attr("minlength"), c.attr("maxlength")
 
-    def kernel(*inputs: Any) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: ArrayOrScalar) -> tuple[Array, Array, Array]:
         *given, weights = inputs
         batches, values, rows = batches_of(*given)
         if np.size(weights) and weights.shape != given[len(given) > 1].shape:

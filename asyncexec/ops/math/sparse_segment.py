@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.framework.kernel_registry import register_function
@@ -27,7 +28,7 @@ def _count(counts: object) -> Any:
     return counts
 
 
-def _check_inputs(data: Any, indices: Any, ids: Any) -> None:
+def _check_inputs(data: Array, indices: Array, ids: Array) -> None:
     if np.ndim(indices) != 1 or np.ndim(ids) != 1:
         raise InvalidArgumentError(
             f"indices and segment_ids should be vectors, not {shape_text(indices)} and {shape_text(ids)}"
@@ -40,14 +41,14 @@ def _check_inputs(data: Any, indices: Any, ids: Any) -> None:
     _check_indices(indices, len(data))
 
 
-def _check_indices(indices: Any, limit: int) -> None:
+def _check_indices(indices: Array, limit: int) -> None:
     outside = np.flatnonzero((indices < 0) | (indices >= limit))
     if len(outside):
         at = outside[0]
         raise InvalidArgumentError(f"Bad: indices[{at}] == {indices[at]} out of range [0, {limit})")
 
 
-def _reduce(data: Any, indices: Any, ids: Any, rows: int, divisor: Divisor) -> Any:
+def _reduce(data: Array, indices: Array, ids: Array, rows: int, divisor: Divisor) -> Array:
     check_memory((rows, *data.shape[1:]), data.dtype)
     wide = data.dtype if data.dtype.itemsize > 2 or data.dtype.kind in "iu" else np.dtype(np.float32)
     total = reduce_sorted(np.add, data[indices].astype(wide, copy=False), ids, rows, 0)
@@ -57,7 +58,7 @@ def _reduce(data: Any, indices: Any, ids: Any, rows: int, divisor: Divisor) -> A
 
 
 def _kernel(divisor: Divisor) -> Kernel:
-    def kernel(data: Any, indices: Any, ids: Any) -> Any:
+    def kernel(data: Array, indices: Array, ids: Array) -> Array:
         _check_inputs(data, indices, ids)
         return _reduce(data, indices, ids, int(ids[-1]) + 1 if len(ids) else 0, divisor)
 
@@ -65,7 +66,7 @@ def _kernel(divisor: Divisor) -> Kernel:
 
 
 def _kernel_with_num_segments(divisor: Divisor) -> Kernel:
-    def kernel(data: Any, indices: Any, ids: Any, num_segments: Any) -> Any:
+    def kernel(data: Array, indices: Array, ids: Array, num_segments: Any) -> Array:
         if np.ndim(num_segments):
             raise InvalidArgumentError(f"num_segments should be a scalar, not shape {shape_text(num_segments)}")
         if num_segments < 0:
@@ -79,7 +80,7 @@ def _kernel_with_num_segments(divisor: Divisor) -> Kernel:
 
 
 def _gradient_kernel(divisor: Divisor) -> Kernel:
-    def kernel(grad: Any, indices: Any, ids: Any, output_dim0: Any) -> Any:
+    def kernel(grad: Array, indices: Array, ids: Array, output_dim0: np.generic) -> Array:
         if np.ndim(output_dim0):
             raise InvalidArgumentError(f"output_dim0 should be a scalar, not shape {shape_text(output_dim0)}")
         _check_inputs(grad, ids, np.zeros(len(indices), np.int64))
@@ -99,7 +100,7 @@ def _unique_gradient_kernel(divisor: Divisor) -> Kernel:
     """The rows of the gradient that are not zero, and which they are."""
     gradient = _gradient_kernel(divisor)
 
-    def kernel(grad: Any, indices: Any, ids: Any, dense_output_dim0: Any) -> tuple[Any, Any]:
+    def kernel(grad: Array, indices: Array, ids: Array, dense_output_dim0: np.generic) -> tuple[Array, Array]:
         if np.ndim(dense_output_dim0):
             raise InvalidArgumentError(f"dense_output_dim0 should be a scalar, not {shape_text(dense_output_dim0)}")
         _check_inputs(grad, ids, np.zeros(len(indices), np.int64))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -92,7 +93,7 @@ for _op, (_name, _value) in _SECOND_KIND.items():
 def replacing(function: Kernel, where: Kernel, value: float) -> Kernel:
     """*function*, but *value* wherever *where* holds of its first argument."""
 
-    def kernel(x: object, *others: object) -> Any:
+    def kernel(x: object, *others: object) -> ArrayOrScalar:
         result, replaced = function(x, *others), where(x)
         return np.where(replaced, result.dtype.type(value), result)[()] if np.any(replaced) else result
 
@@ -123,7 +124,7 @@ def _fresnel_part(which: int) -> Kernel:
     """Fresnel's sine (0) or cosine (1); of numbers whose square overflows, their limits."""
     fresnel = _special().fresnel
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: Any) -> ArrayOrScalar:
         return fresnel(np.where(np.isinf(x * x), np.copysign(np.inf, x), x))[which]
 
     return kernel
@@ -146,7 +147,7 @@ for _op in ("Digamma", "Erf", "Erfc", "Expint", "FresnelCos", "FresnelSin", "Lga
 def _incomplete_gamma(function: Kernel, of_large: float) -> Kernel:
     """*function* of a and x, but *of_large* where a is too large for it."""
 
-    def kernel(a: Any, x: Any) -> Any:
+    def kernel(a: Any, x: Any) -> ArrayOrScalar:
         value = function(a, x)
         value = np.where(np.isnan(value) & (a > x) & (x > 0), of_large, value)
         return np.where(a <= 0, np.nan, value).astype(np.result_type(x))[()]
@@ -174,7 +175,7 @@ def _zeta_function() -> Kernel:
     """Hurwitz's zeta function; at and below q = 0 where TensorFlow has it."""
     zeta = _special().zeta
 
-    def kernel(x: Any, q: Any) -> Any:
+    def kernel(x: Any, q: Any) -> ArrayOrScalar:
         value, below = zeta(x, q), np.less_equal(q, 0)
         value = np.where(np.isnan(value) & (x > 1) & (q > 1), np.result_type(x).type(0), value)[()]
         if not np.any(below):
@@ -192,7 +193,7 @@ def _zeta_function() -> Kernel:
 def _polygamma(c: OpKernelConstruction) -> Kernel:
     special, digamma, dtype, zeta = _special(), digamma_function(), c.np_dtype("T"), _zeta_function()
 
-    def polygamma(a: object, x: object) -> Any:
+    def polygamma(a: object, x: object) -> ArrayOrScalar:
         order = np.asarray(a, np.float64)
         sign = np.where(order % 2 == 0, -1.0, 1.0)
         value = sign * special.gamma(order + 1) * zeta(order + 1, np.asarray(x, np.float64))
@@ -221,7 +222,7 @@ def _betainc_shape(c: InferenceContext) -> Sequence[TensorShape]:
 def _betainc(c: OpKernelConstruction) -> Kernel:
     betainc = _special().betainc
 
-    def kernel(a: Any, b: Any, x: Any) -> Any:
+    def kernel(a: ArrayOrScalar, b: ArrayOrScalar, x: ArrayOrScalar) -> ArrayOrScalar:
         if len({np.shape(value) for value in (a, b, x)} - {()}) > 1:
             raise InvalidArgumentError(
                 f"Shapes of a, b and x must be equal unless scalar: {shape_text(a)}, {shape_text(b)}, {shape_text(x)}"
