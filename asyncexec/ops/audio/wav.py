@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -96,7 +96,7 @@ def make_decode_wav(op: OpKernelConstruction) -> Kernel:
     """The kernel of DecodeWav."""
     channels, samples = op.attr("desired_channels"), op.attr("desired_samples")
 
-    def kernel(contents: Any) -> tuple[Array, Any]:
+    def kernel(contents: bytes) -> tuple[Array, ArrayOrScalar]:
         if not isinstance(contents, bytes):
             raise InvalidArgumentError(f"Input contents must be scalar but got shape {list(np.shape(contents))}")
         if len(contents) > _MOST_CHUNK:

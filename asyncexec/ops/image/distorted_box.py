@@ -74,7 +74,7 @@ class CropRanges:
         return y, x, y + height, x + width
 
 
-def _rounded(value: Any) -> int:
+def _rounded(value: np.generic) -> int:
     return int(np.rint(F32(value)))
 
 
@@ -116,7 +116,7 @@ def _pixel_boxes(boxes: Array, height: int, width: int) -> list[Box]:
     return found
 
 
-def _image_sides(image_size: Any) -> tuple[int, int]:
+def _image_sides(image_size: Array) -> tuple[int, int]:
     if np.shape(image_size) != (3,):
         raise InvalidArgumentError(f"image_size must contain 3 elements, not be of shape {list(np.shape(image_size))}")
     height, width = int(image_size[0]), int(image_size[1])
@@ -125,7 +125,9 @@ def _image_sides(image_size: Any) -> tuple[int, int]:
     return height, width
 
 
-def _sampled(ranges: CropRanges, image_size: Any, boxes: Array, covered: Any, random: SimplePhilox) -> tuple[Any, ...]:
+def _sampled(
+    ranges: CropRanges, image_size: Any, boxes: Array, covered: Any, random: SimplePhilox
+) -> tuple[Array, ...]:
     height, width = _image_sides(image_size)
     if np.ndim(covered) or not covered >= 0:
         raise InvalidArgumentError(f"Min object covered must be a scalar and not negative: {covered}")

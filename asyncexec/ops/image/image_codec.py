@@ -43,7 +43,7 @@ class ImageReader:
         self._jpeg = jpeg.JpegReader(simplejpeg, self._channels, jpeg.flags_of(op))
         self._expand: bool = op.op in ("DecodeGif", "DecodeWebP") or op.attrs.get("expand_animations", False)
 
-    def __call__(self, contents: Any) -> Array:
+    def __call__(self, contents: bytes) -> Array:
         if not isinstance(contents, bytes):
             raise InvalidArgumentError(f"`contents` must be scalar but got shape {list(np.shape(contents))}")
         if not contents:
@@ -256,7 +256,7 @@ def make_extract_shape(op: OpKernelConstruction) -> Kernel:
     """The kernel of ExtractJpegShape."""
     dtype = op.np_dtype("output_type")
 
-    def kernel(contents: Any) -> Array:
+    def kernel(contents: Array | bytes) -> Array:
         if not isinstance(contents, bytes):
             raise InvalidArgumentError(f"contents must be scalar but got shape {list(np.shape(contents))}")
         found = jpeg.header(contents)
@@ -284,7 +284,7 @@ def make_encode_png(op: OpKernelConstruction) -> Kernel:
     if not -1 <= compression <= 9:
         raise InvalidArgumentError(f"compression should be in [-1,9], got {compression}")
 
-    def kernel(image: Array) -> Any:
+    def kernel(image: Array) -> Array | bytes:
         if image.ndim < 3:
             raise InvalidArgumentError(f"image must be at least rank 3, not of shape {list(image.shape)}")
         if image.shape[-1] not in (1, 2, 3, 4):

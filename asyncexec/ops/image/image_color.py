@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -113,7 +113,7 @@ def make_color(op: OpKernelConstruction) -> Kernel:
 def _adjustment(function: Callable[[Array, Any], Array], op: OpKernelConstruction, *, is_rgb: bool) -> Kernel:
     dtype = op.np_dtype("T")
 
-    def kernel(images: Array, amount: Any) -> Array:
+    def kernel(images: Array, amount: ArrayOrScalar) -> Array:
         if images.ndim < 3:
             raise InvalidArgumentError(f"input must be at least 3-D, not of shape {list(images.shape)}")
         if np.ndim(amount):

@@ -187,6 +187,6 @@ def _rgb_of_inks(pixels: Array, is_inverted: bool) -> Array:
     return (wide[:, :, :3] * wide[:, :, 3:] // 255).astype(np.uint8)
 
 
-def window_sides(window: Any) -> tuple[Dim, Dim]:
+def window_sides(window: Array | None) -> tuple[Dim, Dim]:
     """The height and the width of what a window cuts out, where it is known."""
     return (None, None) if window is None else (int(window[2]), int(window[3]))

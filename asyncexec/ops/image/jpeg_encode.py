@@ -6,7 +6,7 @@ import io
 import struct
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def make_encode_variable_quality(op: OpKernelConstruction) -> Kernel:
     pillow = require("PIL.Image", extra="image")
     density = struct.pack(">BHH", 1, 300, 300)
 
-    def kernel(image: Array, quality: Any) -> bytes:
+    def kernel(image: Array, quality: np.generic) -> bytes:
         check_image(image, (1, 3))
         if np.ndim(quality):
             raise InvalidArgumentError(f"quality must be a scalar, not of shape {list(quality.shape)}")

@@ -77,7 +77,7 @@ def _bilinear(images: Array, y: Array, x: Array, fill: object) -> Array:
     return sampled
 
 
-def _checked_sides(images: Array, transforms: Array, output_shape: Any) -> tuple[int, int]:
+def _checked_sides(images: Array, transforms: Array, output_shape: Array) -> tuple[int, int]:
     if images.ndim != 4:
         raise InvalidArgumentError(f"input images must have rank 4, not shape {list(images.shape)}")
     if transforms.ndim != 2 or transforms.shape[1] != 8 or len(transforms) not in (1, len(images)):
@@ -114,7 +114,7 @@ def make_projective_transform(op: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError(f"Invalid interpolation {way!r}. Supported types: NEAREST, BILINEAR")
     sample = _nearest if way == b"NEAREST" else _bilinear
 
-    def kernel(images: Array, transforms: Array, output_shape: Any, fill_value: Any = 0.0) -> Array:
+    def kernel(images: Array, transforms: Array, output_shape: Array, fill_value: Any = 0.0) -> Array:
         height, width = _checked_sides(images, transforms, output_shape)
         if np.ndim(fill_value):
             raise InvalidArgumentError(f"fill_value must be a scalar, not of shape {list(fill_value.shape)}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -54,7 +53,9 @@ def make_quantized_resize(op: OpKernelConstruction) -> Kernel:
     align, half = op.attr("align_corners"), op.attr("half_pixel_centers")
     resize = resized_linearly if op.attr("T").name == "float32" else _resized
 
-    def kernel(images: Array, size: object, low: Any, high: Any) -> tuple[Array, Any, Any]:
+    def kernel(
+        images: Array, size: object, low: np.generic, high: np.generic
+    ) -> tuple[Array, ArrayOrScalar, ArrayOrScalar]:
         if np.ndim(low) or np.ndim(high):
             raise InvalidArgumentError("min and max must be scalars")
         return resize(images, size, align, half), low, high

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -39,13 +39,13 @@ def in_float32(function: Kernel, np_dtype: NumpyDType) -> Kernel:
     if wide == np_dtype:
         return function
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: Array) -> Array:
         return function(*(value.astype(wide) for value in inputs)).astype(np_dtype)
 
     return kernel
 
 
-def select(condition: Any, a: Any, b: Any) -> Any:
+def select(condition: ArrayOrScalar, a: ArrayOrScalar, b: ArrayOrScalar) -> ArrayOrScalar:
     """*a* where *condition* holds, *b* elsewhere: ``np.where``, but without a branch for each of many numbers."""
     if condition.size <= _MANY or any(array.dtype != np.float32 or not array.flags.c_contiguous for array in (a, b)):
         return as_value(np.where(condition, a, b))
@@ -60,29 +60,29 @@ def select(condition: Any, a: Any, b: Any) -> Any:
     return out
 
 
-def relu6(x: Any) -> Any:
+def relu6(x: ArrayOrScalar) -> ArrayOrScalar:
     """*x* cut to the range from 0 to 6."""
     dtype = x.dtype.type
     return np.minimum(np.maximum(x, dtype(0)), dtype(6))
 
 
-def elu(x: Any) -> Any:
+def elu(x: Any) -> ArrayOrScalar:
     """``exp(x) - 1`` below zero, *x* above."""
     return select(x < 0, np.expm1(x), x)
 
 
-def selu(x: Any) -> Any:
+def selu(x: Any) -> ArrayOrScalar:
     """The scaled exponential linear unit."""
     scale, scale_alpha = x.dtype.type(SELU_SCALE), x.dtype.type(SELU_SCALE_ALPHA)
     return select(x < 0, scale_alpha * np.expm1(x), scale * x)
 
 
-def softplus(x: Any) -> Any:
+def softplus(x: ArrayOrScalar) -> ArrayOrScalar:
     """``log(exp(x) + 1)`` without overflow."""
     return np.logaddexp(x, x.dtype.type(0))
 
 
-def softsign(x: Any) -> Any:
+def softsign(x: Any) -> ArrayOrScalar:
     """``x / (|x| + 1)``."""
     return x / (abs(x) + x.dtype.type(1))
 
@@ -93,13 +93,13 @@ def leaky_relu(alpha: float) -> Kernel:
         return lambda x: as_value(np.where(x > 0, x, x * x.dtype.type(0)))
     choose = np.maximum if alpha <= 1 else np.minimum
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: Any) -> ArrayOrScalar:
         return choose(x, x * x.dtype.type(alpha))
 
     return kernel
 
 
-def softmax(x: Any) -> Any:
+def softmax(x: Array) -> ArrayOrScalar:
     """Exponentials along the last axis, divided by their sum."""
     if not x.size:
         return x
@@ -110,7 +110,7 @@ def softmax(x: Any) -> Any:
     return e
 
 
-def log_softmax(x: Any) -> Any:
+def log_softmax(x: Array) -> ArrayOrScalar:
     """The logarithm of ``softmax``."""
     if not x.size:
         return x
@@ -121,7 +121,7 @@ def log_softmax(x: Any) -> Any:
     return shifted
 
 
-def _by_rows(function: Callable[[Any, Any, Any], None], x: Any) -> Any:
+def _by_rows(function: Callable[[Any, Any, Any], None], x: Array) -> ArrayOrScalar:
     """What *function* writes for the rows of *x* and their maxima, for as many at a time as stay in the cache."""
     out = np.empty(x.shape, x.dtype)
     length = x.shape[-1]
@@ -139,44 +139,44 @@ def _by_rows(function: Callable[[Any, Any, Any], None], x: Any) -> Any:
     return out
 
 
-def _softmax_rows(x: Any, maxima: Any, out: Any) -> None:
+def _softmax_rows(x: ArrayOrScalar, maxima: Any, out: Any) -> None:
     np.subtract(x, maxima, out=out)
     np.exp(out, out=out)
     np.multiply(out, x.dtype.type(1) / np.einsum("ij->i", out)[:, None], out=out)
 
 
-def _log_softmax_rows(x: Any, maxima: Any, out: Any) -> None:
+def _log_softmax_rows(x: ArrayOrScalar, maxima: Any, out: Any) -> None:
     np.subtract(x, maxima, out=out)
     np.subtract(out, np.log(np.einsum("ij->i", np.exp(out)))[:, None], out=out)
 
 
-def relu_grad(grad: Any, x: Any) -> Any:
+def relu_grad(grad: Any, x: Any) -> ArrayOrScalar:
     """*grad* where *x* is above zero."""
     return grad * (x > 0)
 
 
-def relu6_grad(grad: Any, x: Any) -> Any:
+def relu6_grad(grad: Any, x: Any) -> ArrayOrScalar:
     """*grad* where *x* is between 0 and 6."""
     return grad * ((x > 0) & (x < 6))
 
 
-def elu_grad(grad: Any, y: Any) -> Any:
+def elu_grad(grad: ArrayOrScalar, y: Any) -> ArrayOrScalar:
     """The gradient of ``elu``, given its result *y*."""
     return select(y < 0, (y + y.dtype.type(1)) * grad, grad)
 
 
-def selu_grad(grad: Any, y: Any) -> Any:
+def selu_grad(grad: Any, y: Any) -> ArrayOrScalar:
     """The gradient of ``selu``, given its result *y*."""
     scale, scale_alpha = y.dtype.type(SELU_SCALE), y.dtype.type(SELU_SCALE_ALPHA)
     return select(y < 0, (y + scale_alpha) * grad, grad * scale)
 
 
-def softplus_grad(grad: Any, x: Any) -> Any:
+def softplus_grad(grad: ArrayOrScalar, x: Any) -> ArrayOrScalar:
     """The gradient of ``softplus``."""
     return grad / (np.exp(-x) + x.dtype.type(1))
 
 
-def softsign_grad(grad: Any, x: Any) -> Any:
+def softsign_grad(grad: ArrayOrScalar, x: Any) -> ArrayOrScalar:
     """The gradient of ``softsign``."""
     root = abs(x) + x.dtype.type(1)
     return grad / (root * root)
@@ -185,7 +185,7 @@ def softsign_grad(grad: Any, x: Any) -> Any:
 def leaky_relu_grad(alpha: float) -> Kernel:
     """The gradient of ``leaky_relu``, as a function of gradient and input."""
 
-    def kernel(grad: Any, x: Any) -> Any:
+    def kernel(grad: Any, x: Any) -> ArrayOrScalar:
         return select(x > 0, grad, grad * grad.dtype.type(alpha))
 
     return kernel
@@ -194,7 +194,7 @@ def leaky_relu_grad(alpha: float) -> Kernel:
 def same_shape(function: Kernel) -> Kernel:
     """*function* of two tensors that must have the same shape."""
 
-    def kernel(a: Any, b: Any) -> Any:
+    def kernel(a: ArrayOrScalar, b: ArrayOrScalar) -> ArrayOrScalar:
         if a.shape != b.shape:
             raise InvalidArgumentError(f"Inputs must have the same shape: {list(a.shape)} vs. {list(b.shape)}")
         return function(a, b)
@@ -208,7 +208,7 @@ def last_axis_shape(c: InferenceContext) -> Sequence[TensorShape]:
 
 
 def _last_axis(function: Kernel) -> Kernel:
-    def kernel(x: Any) -> Any:
+    def kernel(x: ArrayOrScalar) -> Array:
         if not x.ndim:
             raise InvalidArgumentError("logits must have at least one dimension, not be a scalar")
         return function(x)
@@ -252,7 +252,7 @@ def relu(np_dtype: NumpyDType) -> Kernel:
     """What gives *x* above zero, else zero: one kernel for all nodes of a dtype."""
     zero = np_dtype.type(0)
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: Any) -> ArrayOrScalar:
         # numpy is twice as quick with two arrays as with an array and a scalar; the zeros of one row do for all.
         is_worth_it = x.size > _MANY and len(x) >= _FEW_ROWS
         return np.maximum(x, np.zeros(x.shape[1:], np_dtype) if is_worth_it else zero)
@@ -301,7 +301,7 @@ def make_softmax(op: OpKernelConstruction) -> Kernel:
     """The kernel of Softmax."""
     rule = LayerRule()
 
-    def by_rows(x: Any) -> Any:
+    def by_rows(x: Array) -> ArrayOrScalar:
         code = rule.code_for(x, sums=True)
         return softmax(x) if code is None else _native_softmax(np.ascontiguousarray(x), code)
 
@@ -310,7 +310,7 @@ def make_softmax(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _native_softmax(x: Any, code: NativeLayers) -> Any:
+def _native_softmax(x: Array, code: NativeLayers) -> Array:
     out = np.empty(x.shape, x.dtype)
     length = x.shape[-1]
     num_rows, row = x.size // length, length * x.itemsize

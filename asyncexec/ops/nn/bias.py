@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -54,7 +55,7 @@ def checked_bias(value: Any, bias: Any, channels_first: bool) -> None:
         )
 
 
-def bias_add_last(value: Any, bias: Any) -> Any:
+def bias_add_last(value: Array, bias: Array) -> Array:
     """*value*, channels last, plus *bias*."""
     if bias.ndim != 1 or value.ndim < 2 or value.shape[-1] != bias.shape[0]:
         checked_bias(value, bias, False)
@@ -64,7 +65,7 @@ def bias_add_last(value: Any, bias: Any) -> Any:
     return (lines + tiled).reshape(value.shape)
 
 
-def by_lines(value: Any, *vectors: Any) -> tuple[Any, ...]:
+def by_lines(value: Array, *vectors: Array) -> tuple[Array, ...]:
     """*value*, channels last, and *vectors* of a number a channel; of many pixels with few channels several make a row.
 
     So inner loops are longer.
@@ -76,7 +77,7 @@ def by_lines(value: Any, *vectors: Any) -> tuple[Any, ...]:
     return (value.reshape(-1, pixels * channels), *(np.tile(vector, pixels) for vector in vectors))
 
 
-def bias_add_first(value: Any, bias: Any) -> Any:
+def bias_add_first(value: Any, bias: Any) -> ArrayOrScalar:
     """*value*, channels right after the batch, plus *bias*."""
     checked_bias(value, bias, True)
     return value + bias.reshape(-1, *(1,) * (value.ndim - 2))
@@ -100,7 +101,7 @@ def make_bias_add_grad(op: OpKernelConstruction) -> Kernel:
     dtype = op.np_dtype("T")
     wide = compute_dtype(dtype)
 
-    def kernel(grad: Any) -> Any:
+    def kernel(grad: ArrayOrScalar) -> ArrayOrScalar:
         if grad.ndim < (3 if first else 2):
             raise InvalidArgumentError(f"Input tensor must be at least 2D, not of shape {list(grad.shape)}")
         axes = (0, *range(2, grad.ndim)) if first else tuple(range(grad.ndim - 1))

@@ -205,7 +205,7 @@ for _version, _attrs in (
 def _lstm_cell(c: OpKernelConstruction) -> Kernel:
     lstm = _lstm_of(c)
 
-    def cell(*inputs: Any) -> Cell:
+    def cell(*inputs: Array) -> Cell:
         _check_inputs(dict(zip(_FORWARD_NAMES, inputs, strict=True)), 2, "cs_prev")
         x, cs_prev, h_prev, w, *peep, b = inputs
         return lstm.forward(x, cs_prev, h_prev, w, peep, b)
@@ -242,7 +242,7 @@ def _times(limit: Any, times: int) -> int:
 def _block_lstm(c: OpKernelConstruction) -> Kernel:
     lstm = _lstm_of(c)
 
-    def block(limit: Any, *inputs: Any) -> tuple[Any, ...]:
+    def block(limit: Any, *inputs: Array) -> tuple[Array, ...]:
         _check_inputs(dict(zip(_FORWARD_NAMES, inputs, strict=True)), 3, "cs_prev")
         x, cs_prev, h_prev, w, *peep, b = inputs
         outputs = [np.zeros((*x.shape[:2], cs_prev.shape[1]), x.dtype) for _ in _STATE_NAMES]
@@ -261,7 +261,7 @@ def _block_lstm_grad(c: OpKernelConstruction) -> Kernel:
     lstm = _lstm_of(c)
     names = (*_FORWARD_NAMES, *_STATE_NAMES, "cs_grad", "h_grad")
 
-    def block_grad(limit: Any, *inputs: Any) -> tuple[Any, ...]:
+    def block_grad(limit: np.generic, *inputs: Array) -> tuple[Array, ...]:
         _check_inputs(dict(zip(names, inputs, strict=True)), 3, "cs_prev")
         x, cs_prev, h_prev, w, *peep, b = inputs[:8]
         states, (cs_grad, h_grad) = inputs[8:15], inputs[15:]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -73,7 +74,7 @@ def _loss_kernel(construction: OpKernelConstruction, blank: int) -> Kernel:
     merges = construction.attr("ctc_merge_repeated")
     skips_long = construction.attr("ignore_longer_outputs_than_inputs")
 
-    def ctc_loss(inputs: Any, indices: Any, values: Any, lengths: Any) -> tuple[Any, Any]:
+    def ctc_loss(inputs: Array, indices: Array, values: Array, lengths: Array) -> tuple[Array, Array]:
         _check(inputs, indices, values, lengths)
         classes = inputs.shape[2]
         labels = _labels_by_batch(indices, values, len(lengths))
@@ -96,7 +97,7 @@ def _loss_kernel(construction: OpKernelConstruction, blank: int) -> Kernel:
     return ctc_loss
 
 
-def _check(inputs: Any, indices: Any, values: Any, lengths: Any) -> None:
+def _check(inputs: Array, indices: Array, values: Array, lengths: Array) -> None:
     for name, value, rank, what in (
         ("inputs", inputs, 3, "a 3-Tensor"),
         ("sequence_length", lengths, 1, "a vector"),
@@ -124,7 +125,7 @@ def _check(inputs: Any, indices: Any, values: Any, lengths: Any) -> None:
             raise InvalidArgumentError(f"seq_len({b}) < 0")
 
 
-def _labels_by_batch(indices: Any, values: Any, batch_size: int) -> list[list[int]]:
+def _labels_by_batch(indices: Array, values: Array, batch_size: int) -> list[list[int]]:
     """The labels of each of the batch."""
     labels: list[list[int]] = [[] for _ in range(batch_size)]
     former = (-1, -1)
@@ -172,7 +173,7 @@ def _target(label: list[int], batch: int, collapses: bool, classes: int, blank: 
     return [blank, *(item for value in kept for item in (value, blank))]
 
 
-def _loss_of(scores: Any, target: list[int], blank: int, *, merges: bool) -> tuple[Any, Any]:
+def _loss_of(scores: Array, target: list[int], blank: int, *, merges: bool) -> tuple[Any, Any]:
     """The loss of one of the batch, and its gradient by time and class."""
     highest = scores.max(axis=1, keepdims=True)
     probabilities = np.exp(scores - highest)
@@ -200,7 +201,7 @@ def _loss_of(scores: Any, target: list[int], blank: int, *, merges: bool) -> tup
     return -total, probabilities - np.exp(by_class.T - total)
 
 
-def _sums(log_of_labels: Any, may_stay: Any, may_skip: Any) -> Any:
+def _sums(log_of_labels: Array, may_stay: Array, may_skip: Array) -> Array:
     """For each time and label, the logarithm of what all paths to it that can still end well add up to."""
     times, count = log_of_labels.shape
     sums = np.full((times, count), _IMPOSSIBLE)

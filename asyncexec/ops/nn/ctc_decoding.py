@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cancellation import raise_if_cancelled
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -57,7 +58,7 @@ register_op(
 )
 
 
-def _check(inputs: Any, lengths: Any) -> None:
+def _check(inputs: Array, lengths: Array) -> None:
     if np.ndim(inputs) != 3:
         raise InvalidArgumentError("inputs is not a 3-Tensor")
     if not inputs.size:
@@ -74,7 +75,7 @@ def _check(inputs: Any, lengths: Any) -> None:
             raise FailedPreconditionError(f"sequence_length({b}) <= {max_time}")
 
 
-def _sparse(sequences: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
+def _sparse(sequences: Sequence[Sequence[int]]) -> tuple[Array, Array, Array]:
     """Sequences, one a row, as a sparse matrix."""
     lengths = [len(sequence) for sequence in sequences]
     indices = np.empty((sum(lengths), 2), np.int64)
@@ -88,7 +89,7 @@ def _sparse(sequences: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
 def _greedy_decoder(construction: OpKernelConstruction) -> Kernel:
     merges, blank_index = construction.attr("merge_repeated"), construction.attr("blank_index")
 
-    def decode(inputs: Any, lengths: Any) -> tuple[Any, ...]:
+    def decode(inputs: Array, lengths: Array) -> tuple[Array, ...]:
         _check(inputs, lengths)
         classes = inputs.shape[2]
         blank = classes + blank_index if blank_index < 0 else blank_index
@@ -177,7 +178,7 @@ class _Beam:
         """The most likely first."""
         return [entry for _, _, entry in sorted(self._leaves, reverse=True)]
 
-    def step(self, scores: Any) -> None:
+    def step(self, scores: Array) -> None:
         """Go on by one time, given the logarithms of the likelihoods of the labels and, last, of the blank."""
         *by_label, of_blank = scores.tolist()
         branches, self._leaves = self.entries(), []
@@ -201,7 +202,7 @@ class _Beam:
         """How likely a new entry has to be at least."""
         return _IMPOSSIBLE if len(self._leaves) < self._width else self._leaves[0][0]
 
-    def _grow(self, entry: _Entry, scores: Any) -> None:
+    def _grow(self, entry: _Entry, scores: Array) -> None:
         """Let in the children of *entry* that are likely enough."""
         totals = scores + entry.old_total
         if entry.last >= 0:
@@ -224,7 +225,7 @@ def _beam_search_decoder(construction: OpKernelConstruction) -> Kernel:
     width, paths = construction.attr("beam_width"), construction.attr("top_paths")
     merges = construction.attr("merge_repeated")
 
-    def decode(inputs: Any, lengths: Any) -> tuple[Any, ...]:
+    def decode(inputs: Array, lengths: Array) -> tuple[Array, ...]:
         _check(inputs, lengths)
         if paths > width:
             raise InvalidArgumentError("requested more paths than the beam width.")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 
 # Gates: of an LSTM input, forget, new memory, output; of a GRU reset, update, new memory.
@@ -70,7 +71,7 @@ class Network:
         """How many numbers all parameters are."""
         return sum(map(math.prod, self.all_matrix_shapes())) + self.num_biases * self.num_units
 
-    def split(self, params: Any) -> tuple[list[Any], list[Any]]:
+    def split(self, params: Array) -> tuple[list[Array], list[Array]]:
         """The matrices and biases in *params*; InvalidArgumentError unless it has just these."""
         if np.ndim(params) != 1 or len(params) != self.num_params:
             raise InvalidArgumentError(

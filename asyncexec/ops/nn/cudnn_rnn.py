@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -111,7 +112,7 @@ for _version, _counts, _more, _weights, _biases in (
     )
 
 
-def _network(construction: OpKernelConstruction, sizes: Sequence[Any]) -> Network:
+def _network(construction: OpKernelConstruction, sizes: Sequence[np.generic]) -> Network:
     for name, size in zip(("num_layers", "num_units", "input_size"), sizes, strict=True):
         if np.ndim(size):
             raise InvalidArgumentError(f"{name} must be scalar, got shape {list(np.shape(size))}")
@@ -129,7 +130,7 @@ def cudnn_rnn_params_size(construction: OpKernelConstruction) -> Kernel:
 def cudnn_rnn_canonical_to_params(construction: OpKernelConstruction) -> Kernel:
     """All parameters as one vector."""
 
-    def kernel(num_layers: Any, num_units: Any, input_size: Any, *parts: Any) -> Any:
+    def kernel(num_layers: np.generic, num_units: np.generic, input_size: np.generic, *parts: Any) -> ArrayOrScalar:
         network = _network(construction, (num_layers, num_units, input_size))
         shapes: list[tuple[int, ...]] = [*network.all_matrix_shapes(), *[(network.num_units,)] * network.num_biases]
         if len(parts) != len(shapes):
@@ -151,7 +152,7 @@ def cudnn_rnn_params_to_canonical(construction: OpKernelConstruction) -> Kernel:
     num_weights = construction.attr("num_params_weights" if is_new else "num_params")
     num_biases = construction.attr("num_params_biases" if is_new else "num_params")
 
-    def kernel(num_layers: Any, num_units: Any, input_size: Any, params: Any) -> tuple[Any, ...]:
+    def kernel(num_layers: np.generic, num_units: np.generic, input_size: np.generic, params: Any) -> tuple[Any, ...]:
         network = _network(construction, (num_layers, num_units, input_size))
         matrices, biases = network.split(params)
         if (len(matrices), len(biases)) != (num_weights, num_biases):
@@ -174,7 +175,7 @@ def cudnn_rnn(construction: OpKernelConstruction) -> Kernel:
     wide = np.float64 if dtype == np.float64 else np.float32
     reserved = [np.empty(0, dtype), np.empty(0, np.int8)][: construction.num_outputs - 3]
 
-    def kernel(data: Any, h: Any, c: Any, params: Any, lengths: Any = None) -> tuple[Any, ...]:
+    def kernel(data: Array, h: Array, c: Array, params: Array, lengths: Any = None) -> tuple[Any, ...]:
         if not is_time_major:
             data, h, c = (np.swapaxes(x, 0, 1) if np.ndim(x) == 3 else x for x in (data, h, c))
         network = _checked(attrs, data, h, c, lengths)
@@ -190,7 +191,7 @@ def cudnn_rnn(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _checked(attrs: Any, data: Any, h: Any, c: Any, lengths: Any) -> Network:
+def _checked(attrs: Any, data: Any, h: Array, c: Array, lengths: Array | None) -> Network:
     """The network that the inputs belong to, which are in the order of time."""
     if np.ndim(data) != 3:
         raise InvalidArgumentError(f"RNN input must be a 3-D vector, not of shape {list(np.shape(data))}.")
@@ -219,11 +220,13 @@ def _checked(attrs: Any, data: Any, h: Any, c: Any, lengths: Any) -> Network:
 class _Run:
     """One call: the layers of *network*, one after another."""
 
-    def __init__(self, network: Network, lengths: Any, dropout: float, reserve: Callable[[int], Philox]) -> None:
+    def __init__(
+        self, network: Network, lengths: Array | None, dropout: float, reserve: Callable[[int], Philox]
+    ) -> None:
         self._network, self._dropout, self._reserve = network, dropout, reserve
         self._lengths = lengths
 
-    def __call__(self, data: Any, h: Any, c: Any, params: Any) -> tuple[Any, Any, Any]:
+    def __call__(self, data: Any, h: Array, c: Array, params: Array) -> tuple[Any, Array, Array]:
         network = self._network
         matrices, biases = network.split(params)
         per_layer, gates = len(network.matrix_shapes(0)), network.num_gates
@@ -245,7 +248,7 @@ class _Run:
             data = np.concatenate(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
         return data, last_h, last_c
 
-    def _over_time(self, cell: _Cell, data: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
+    def _over_time(self, cell: _Cell, data: Array, h: Any, c: Any) -> tuple[Any, Array | None, Any]:
         inputs = cell.inputs(data)
         output = np.zeros((*data.shape[:2], self._network.state_size), data.dtype)
         for time in range(len(data)):
@@ -258,7 +261,7 @@ class _Run:
             h, c = np.where(goes_on, new_h, h), None if c is None else np.where(goes_on, new_c, c)
         return output, h, c
 
-    def _turned(self, data: Any) -> Any:
+    def _turned(self, data: Array) -> Any:
         """*data* backwards in time, each sequence within its length."""
         if self._lengths is None:
             return data[::-1]
@@ -266,7 +269,7 @@ class _Run:
         places = np.where(times < self._lengths, self._lengths - 1 - times, times)
         return np.take_along_axis(data, places[:, :, None], axis=0)
 
-    def _dropped(self, data: Any) -> Any:
+    def _dropped(self, data: Array) -> Array:
         """*data* with some of it set to zero, and the rest scaled up."""
         if not self._dropout:
             return data
@@ -278,7 +281,7 @@ class _Run:
 class _Cell:
     """The cell of one layer in one direction; *bias* has two rows: what joins the input's part, and the state's."""
 
-    def __init__(self, network: Network, matrices: Sequence[Any], bias: Any) -> None:
+    def __init__(self, network: Network, matrices: Sequence[Array], bias: Array) -> None:
         gates = network.num_gates
         self._mode, self._gates = network.mode, gates
         self._for_input = np.concatenate(matrices[:gates])
@@ -286,13 +289,13 @@ class _Cell:
         self._projection = matrices[2 * gates].T if len(matrices) > 2 * gates else None
         self._bias = bias
 
-    def inputs(self, data: Any) -> Any:
+    def inputs(self, data: Array) -> Any:
         """What the input gives to the gates, at all times."""
         if not self._for_input.shape[1]:  # it meets each gate as it is
             return np.concatenate([data] * self._gates, axis=-1) + self._bias[0]
         return data @ self._for_input.T + self._bias[0]
 
-    def step(self, from_input: Any, h: Any, c: Any) -> tuple[Any, Any]:
+    def step(self, from_input: Array, h: Array, c: Array | None) -> tuple[Any, Any]:
         """The next state, and memory."""
         from_state = h @ self._for_state + self._bias[1]
         if self._mode == b"gru":

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -64,7 +65,7 @@ def _fake_quant_args(c: OpKernelConstruction) -> Kernel:
 def _fake_quant_vars(c: OpKernelConstruction) -> Kernel:
     least, greatest = integer_steps(c)
 
-    def kernel(inputs: Any, low: Any, high: Any) -> Any:
+    def kernel(inputs: ArrayOrScalar, low: np.generic, high: np.generic) -> ArrayOrScalar:
         for name, value in (("min", low), ("max", high)):
             if np.ndim(value):
                 raise InvalidArgumentError(f"`{name}` must be rank 0 but is rank {np.ndim(value)}")
@@ -77,7 +78,7 @@ def _fake_quant_vars(c: OpKernelConstruction) -> Kernel:
 def _fake_quant_channels(c: OpKernelConstruction) -> Kernel:
     least, greatest = integer_steps(c)
 
-    def kernel(inputs: Any, low: Any, high: Any) -> Any:
+    def kernel(inputs: Array, low: ArrayOrScalar, high: ArrayOrScalar) -> ArrayOrScalar:
         if np.ndim(inputs) < 1:
             raise InvalidArgumentError("`inputs` must be at least rank 1 but is a scalar")
         for name, value in (("min", low), ("max", high)):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -28,7 +29,9 @@ def _check_same(gradients: Any, inputs: Any) -> None:
         )
 
 
-def _split(gradients: Any, inputs: Any, low: Any, high: Any, steps: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+def _split(
+    gradients: Array, inputs: Array, low: ArrayOrScalar, high: ArrayOrScalar, steps: tuple[Any, Any]
+) -> tuple[Array, Array, Array]:
     """The gradients of inputs within the range, below it and above it; 0 for the others."""
     start, stop, _ = nudged(low, high, *steps)
     is_unset = (low == 0) & (high == 0)  # a range that was never set: everything is within
@@ -55,7 +58,9 @@ def _args_gradient(c: OpKernelConstruction) -> Kernel:
 def _vars_gradient(c: OpKernelConstruction) -> Kernel:
     steps = integer_steps(c)
 
-    def kernel(gradients: Any, inputs: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    def kernel(
+        gradients: Any, inputs: Any, low: np.generic, high: np.generic
+    ) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         _check_same(gradients, inputs)
         for name, value in (("min", low), ("max", high)):
             if np.ndim(value):
@@ -70,7 +75,7 @@ def _vars_gradient(c: OpKernelConstruction) -> Kernel:
 def _channels_gradient(c: OpKernelConstruction) -> Kernel:
     steps = integer_steps(c)
 
-    def kernel(gradients: Any, inputs: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    def kernel(gradients: Any, inputs: Array, low: ArrayOrScalar, high: ArrayOrScalar) -> tuple[Any, Any, Any]:
         _check_same(gradients, inputs)
         if np.ndim(inputs) < 1:
             raise InvalidArgumentError("`inputs` must be at least rank 1 but is a scalar")

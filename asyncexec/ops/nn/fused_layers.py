@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework.array_address import address_of
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -122,7 +122,7 @@ def make_gelu(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedGelu."""
     approximate, rule = op.attr("approximate"), LayerRule()
 
-    def kernel(x: Any) -> Any:
+    def kernel(x: Any) -> ArrayOrScalar:
         return as_value(gelu(x, approximate=approximate, rule=rule))
 
     kernel.layer_rule = rule  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def make_layer_norm(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedLayerNorm."""
     epsilon, rule = np.float32(op.attr("epsilon")), LayerRule()
 
-    def kernel(x: Any, scale: Any, offset: Any) -> Array:
+    def kernel(x: Array, scale: Array, offset: Array) -> Array:
         columns = x.shape[-1:]
         if not scale.size == offset.size == math.prod(columns):
             raise InvalidArgumentError(
@@ -151,7 +151,7 @@ def make_product(op: OpKernelConstruction) -> Kernel:
     """The kernel of _FusedProduct."""
     native = NativeConvolution()
 
-    def kernel(x: Any, weights: Any, bias: Any) -> Array:
+    def kernel(x: Any, weights: Array, bias: Array) -> Array:
         columns = weights.shape[1:]
         if x.ndim < 2 or len(columns) != 1 or x.shape[-1] != len(weights) or bias.shape != columns:
             shapes = ", ".join(str(list(each.shape)) for each in (x, weights, bias))

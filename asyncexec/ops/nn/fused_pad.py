@@ -6,7 +6,7 @@ Rules from ``tensorflow/core/kernels/conv_ops_fused_image_transform.cc``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
@@ -34,7 +34,7 @@ def make_padded_convolution(op: OpKernelConstruction) -> Kernel:
     convolve, mode = convolution_kernel(op, 2), op.attr("mode")
     align = bool(op.attrs.get("resize_align_corners"))
 
-    def kernel(x: Array, *inputs: Any) -> Array:
+    def kernel(x: Array, *inputs: Array) -> Array:
         *size, paddings, filters = inputs
         if x.ndim != 4:
             raise InvalidArgumentError(f"input must be 4-dimensional, not of shape {list(x.shape)}")

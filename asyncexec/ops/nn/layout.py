@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -48,7 +49,7 @@ for _op in ("Transpose", "ConjugateTranspose"):
     register_op(_op, "x: T, perm: Tperm -> y: T", "T: type; Tperm: {int32, int64} = int32", shape=_transpose_shape)
 
 
-def transpose(x: Any, perm: Any) -> Any:
+def transpose(x: Any, perm: Array) -> Any:
     """*x* with its dimensions in the order of *perm*."""
     axes = int_vector(perm, "perm")
     try:
@@ -106,13 +107,13 @@ register_op("Reverse", "tensor: T, dims: bool -> output: T", "T: {" + _REVERSIBL
 _BACKWARDS, _WHOLE = slice(None, None, -1), slice(None)
 
 
-def reverse_v2(x: Any, axis: Any) -> Any:
+def reverse_v2(x: Any, axis: Array) -> ArrayOrScalar:
     """*x* backwards along each of the axes named."""
     axes = _reversed_axes(int_vector(axis, "axis"), x.ndim)
     return x[tuple(_BACKWARDS if i in axes else _WHOLE for i in range(x.ndim))] if axes else x
 
 
-def reverse(x: Any, dims: Any) -> Any:
+def reverse(x: Any, dims: Array) -> ArrayOrScalar:
     """*x* backwards along each dimension where *dims* says so."""
     flags = int_vector(dims, "dims")
     if len(flags) != x.ndim:
@@ -154,7 +155,7 @@ register_op(
 def _reverse_sequence(c: OpKernelConstruction) -> Kernel:
     batch_dim, seq_dim = c.attr("batch_dim"), c.attr("seq_dim")
 
-    def reverse_sequence(x: Any, seq_lengths: Any) -> Any:
+    def reverse_sequence(x: Array, seq_lengths: Array) -> Array:
         _check_sequence_dims(batch_dim, seq_dim, x.ndim)
         if batch_dim == seq_dim:
             raise InvalidArgumentError(f"batch_dim == seq_dim == {seq_dim}")
@@ -189,7 +190,7 @@ register_op(
 )
 
 
-def roll(x: Any, shift: Any, axis: Any) -> Any:
+def roll(x: Array, shift: ArrayOrScalar, axis: ArrayOrScalar) -> Array:
     """*x* shifted along each axis named, what leaves at one end coming in at the other."""
     if not x.ndim:
         raise InvalidArgumentError("input must be 1-D or higher")

@@ -127,7 +127,7 @@ def make_l2_loss(op: OpKernelConstruction) -> Kernel:
     dtype = op.np_dtype("T")
     wide = compute_dtype(dtype)
 
-    def kernel(t: object) -> Any:
+    def kernel(t: object) -> np.generic:
         flat = np.asarray(t, wide).reshape(-1)
         return dtype.type(np.sum(flat * flat) / 2)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -29,7 +29,7 @@ def box_similarity(boxes: Array) -> Similarity:
     sides = high - low
     area = sides[:, 0] * sides[:, 1]
 
-    def similarity(one: int, others: Any) -> Array:
+    def similarity(one: int, others: Array) -> Array:
         reach = np.maximum(np.minimum(high[others], high[one]) - np.maximum(low[others], low[one]), F32(0))
         common = reach[:, 0] * reach[:, 1]
         overlap = common / (area[others] + area[one] - common)
@@ -72,7 +72,7 @@ def suppress_softly(
     return selected, final
 
 
-def _lowered(score: Any, index: int, others: list[int], least: Any, scale: Any, similarity: Similarity) -> Any:
+def _lowered(score: Any, index: int, others: list[int], least: Any, scale: np.generic, similarity: Similarity) -> Any:
     if not others:
         return score
     alike = similarity(index, np.array(others)).astype(scale.dtype)
@@ -98,7 +98,7 @@ def checked_limit(boxes: Array, scores: Array, limit: Any, *thresholds: Any) -> 
     return int(limit)
 
 
-def _lowest(scores: Array) -> Any:
+def _lowest(scores: Array) -> np.generic:
     return np.finfo(scores.dtype).min
 
 
@@ -139,7 +139,9 @@ def make_nms_v4(op: OpKernelConstruction) -> Kernel:
     """The kernel of NonMaxSuppressionV4."""
     pad = op.attr("pad_to_max_output_size")
 
-    def kernel(boxes: Array, scores: Array, limit: Any, threshold: object, least: object) -> tuple[Array, Any]:
+    def kernel(
+        boxes: Array, scores: Array, limit: np.generic, threshold: object, least: object
+    ) -> tuple[Array, ArrayOrScalar]:
         selected = nms_v3(boxes, scores, limit, threshold, least)
         return _padded(selected, int(limit)) if pad else selected, np.int32(len(selected))
 
@@ -153,8 +155,8 @@ def make_nms_v5(op: OpKernelConstruction) -> Kernel:
     dtype = op.np_dtype("T")
 
     def kernel(
-        boxes: Array, scores: Array, limit: Any, threshold: Any, least: Any, sigma: Any
-    ) -> tuple[Array, Array, Any]:
+        boxes: Array, scores: Array, limit: np.generic, threshold: Any, least: Any, sigma: Any
+    ) -> tuple[Array, Array, ArrayOrScalar]:
         count = checked_limit(boxes, scores, limit, threshold, least, sigma)
         if sigma < 0:
             raise InvalidArgumentError(f"soft_nms_sigma must be non-negative, not {sigma}")
@@ -185,7 +187,7 @@ def make_combined_nms(op: OpKernelConstruction) -> Kernel:
     pad_per_class, clip = op.attr("pad_per_class"), op.attr("clip_boxes")
 
     def kernel(
-        boxes: Array, scores: Array, per_class: Any, total: Any, threshold: Any, least: Any
+        boxes: Array, scores: Array, per_class: np.generic, total: np.generic, threshold: np.generic, least: np.generic
     ) -> tuple[Array, Array, Array, Array]:
         _check_combined(boxes, scores, per_class, total, threshold)
         size = int(total)

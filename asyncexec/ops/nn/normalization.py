@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array, NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -137,7 +137,9 @@ class BatchNorm:
             return self._results(y, mean, variance, mean, variance)
         return self._train(x, scale, offset, mean, variance)
 
-    def _train(self, x: Array, scale: Array, offset: Array, old_mean: Array, old_variance: Array) -> tuple[Any, ...]:
+    def _train(
+        self, x: Array, scale: Array, offset: Array, old_mean: Array, old_variance: Array
+    ) -> tuple[ArrayOrScalar, ...]:
         y, mean, variance = normalized_by_own(x, scale, offset, self.epsilon)
         count = x.size // x.shape[-1]
         running_mean, running_variance = mean, variance * np.float32(count / max(1, count - 1))
@@ -147,12 +149,12 @@ class BatchNorm:
             running_variance = keep * old_variance + self.factor * running_variance
         return self._results(y, running_mean, running_variance, mean, variance)
 
-    def _empty(self, x: Array) -> tuple[Any, ...]:
+    def _empty(self, x: Array) -> tuple[ArrayOrScalar, ...]:
         nans = np.full(x.shape[-1], np.nan, np.float32)
         zeros = np.zeros(x.shape[-1], np.float32)
         return self._results(x, nans, nans, zeros, zeros)
 
-    def _results(self, y: Array, *vectors: Array) -> tuple[Any, ...]:
+    def _results(self, y: Array, *vectors: Array) -> tuple[ArrayOrScalar, ...]:
         y = as_channels_first(y) if self.channels_first else y
         dtype = self.vector_dtype
         values = (y.astype(self.dtype, copy=False), *(vector.astype(dtype, copy=False) for vector in vectors))

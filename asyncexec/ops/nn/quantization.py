@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -27,7 +27,7 @@ QUANTIZED_ATTR: Final = "{qint8, quint8, qint32, qint16, quint16}"
 _LOWEST, _HIGHEST = np.float32(-2147483648.0), np.float32(2147483520.0)  # floats that an int32 holds
 
 
-def round_half_away(x: Any) -> Any:
+def round_half_away(x: ArrayOrScalar) -> Any:
     """The nearest integer, as a float; of two the one farther from zero."""
     truncated = np.trunc(x)
     return truncated + np.copysign((np.abs(x - truncated) >= 0.5).astype(truncated.dtype), x)
@@ -66,7 +66,7 @@ def clipped_integer(dtype: NumpyDType, value: float, low: object, high: object) 
     return min(max(to_integer(dtype, value, low, high), int(info.min)), int(info.max))
 
 
-def to_floats(x: Any, low: Any, high: Any) -> Any:
+def to_floats(x: Array, low: ArrayOrScalar, high: np.generic) -> Array:
     """What the integers *x* stand for (``QuantizedToFloatStruct``)."""
     low, high = np.float32(low), np.float32(high)
     scale = np.float32(float(high - low) / (_steps(x.dtype) - 1.0))
@@ -74,7 +74,7 @@ def to_floats(x: Any, low: Any, high: Any) -> Any:
     return (rounded - np.float32(np.iinfo(x.dtype).min) * scale) + x.astype(np.float32) * scale
 
 
-def to_exact_floats(x: Any, low: Any, high: Any) -> Any:
+def to_exact_floats(x: ArrayOrScalar, low: ArrayOrScalar, high: np.generic) -> Any:
     """What the integers *x* stand for, computed in float64 (``QuantizedToFloat``)."""
     low, high = np.float32(low), np.float32(high)
     if low == high:
@@ -85,7 +85,7 @@ def to_exact_floats(x: Any, low: Any, high: Any) -> Any:
     return (rounded + (x.astype(np.float64) - float(np.iinfo(x.dtype).min)) * scale).astype(np.float32)
 
 
-def to_integers(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
+def to_integers(x: Any, dtype: NumpyDType, low: ArrayOrScalar, high: np.generic) -> Array:
     """The integers for the floats *x* (``FloatToQuantizedStruct``)."""
     low, high = np.float32(low), np.float32(high)
     info = np.iinfo(dtype)
@@ -96,7 +96,7 @@ def to_integers(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
     return integers.astype(np.int32).astype(dtype)
 
 
-def to_exact_integers(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
+def to_exact_integers(x: Any, dtype: NumpyDType, low: np.generic, high: np.generic) -> ArrayOrScalar:
     """The integers for the floats *x*, computed in float64 (``FloatToQuantized``)."""
     info = np.iinfo(dtype)
     if low == high:
@@ -143,7 +143,7 @@ register_op(
 )
 
 
-def _ranges(x: Any, low: Any, high: Any, axis: int, names: tuple[str, str]) -> tuple[Any, Any]:
+def _ranges(x: Any, low: Any, high: Any, axis: int, names: tuple[str, str]) -> tuple[ArrayOrScalar, Any]:
     """The ranges, to be broadcast with *x*."""
     if axis >= np.ndim(x):
         raise InvalidArgumentError(f"Axis must be less than input dimension({np.ndim(x)}), got {axis}")
@@ -184,7 +184,7 @@ def _quantize(c: OpKernelConstruction) -> Kernel:
     if mode == b"MIN_FIRST" and axis >= 0:
         raise UnimplementedError("MIN_FIRST mode is not implemented for QuantizeV2 with axis != -1.")
 
-    def quantize(x: object, given_low: Any, given_high: object) -> tuple[Any, Any, Any]:
+    def quantize(x: object, given_low: Any, given_high: object) -> tuple[Any, Any, ArrayOrScalar]:
         low, high = _ranges(x, given_low, given_high, axis, ("input_min_range", "input_max_range"))
         if np.any(high < low):
             raise InvalidArgumentError("input_max_range must be larger than input_min_range.")
@@ -199,7 +199,7 @@ def _quantize(c: OpKernelConstruction) -> Kernel:
     return quantize
 
 
-def _combined(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
+def _combined(x: ArrayOrScalar, dtype: NumpyDType, low: Any, high: Any) -> ArrayOrScalar:
     scale = np.float32(_steps(dtype) - 1.0) / (high - low)
     steps = (np.maximum(np.minimum(x, high), low) - low) * scale
     if dtype.kind == "u":
@@ -207,15 +207,15 @@ def _combined(x: Any, dtype: NumpyDType, low: Any, high: Any) -> Any:
     return _saturated(round_half_away(steps - _half_range(dtype)), dtype)
 
 
-def _saturated(x: Any, dtype: NumpyDType) -> Any:
+def _saturated(x: Array, dtype: NumpyDType) -> Array:
     """Floats that are integers, the nearest that *dtype* has."""
     info = np.iinfo(dtype)
     return np.clip(x.astype(np.float64), info.min, info.max).astype(dtype)
 
 
 def _scaled(
-    x: Any, dtype: NumpyDType, low: Any, high: Any, is_narrow: bool, rounded: Callable[[Any], Any]
-) -> tuple[Any, Any, Any]:
+    x: Array, dtype: NumpyDType, low: Any, high: Any, is_narrow: bool, rounded: Callable[[Any], Any]
+) -> tuple[ArrayOrScalar, ArrayOrScalar, Any]:
     info = np.iinfo(dtype)
     least, greatest, widest = np.float32(info.min + is_narrow), np.float32(info.max), np.finfo(np.float32).max
     from_low = np.where(least * low > 0, least / low, widest)
@@ -234,7 +234,7 @@ def _dequantize(c: OpKernelConstruction) -> Kernel:
             f"When output type is bfloat16, Mode string must be 'MIN_COMBINED', is '{mode.decode()}'"
         )
 
-    def dequantize(x: Any, low: Any, high: Any) -> Any:
+    def dequantize(x: Array, low: Any, high: Any) -> Array:
         low, high = _ranges(x, low, high, axis, ("input_min_tensor", "input_max_tensor"))
         if mode == b"MIN_FIRST":
             if np.size(low) != 1:
@@ -266,7 +266,7 @@ def check_ordered(name: str, low: Any, high: Any) -> None:
         raise InvalidArgumentError(f"min_{name} must be less than max_{name} : {low} >= {high}")
 
 
-def check_rank(name: str, value: Any, rank: int) -> None:
+def check_rank(name: str, value: Array, rank: int) -> None:
     """InvalidArgumentError unless *value* is of *rank*."""
     if np.ndim(value) != rank:
         raise InvalidArgumentError(f"{name} must be {rank}-dimensional: {shape_text(value)}")

@@ -8,10 +8,11 @@ as TensorFlow's kernel demands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -21,7 +22,7 @@ from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.math.elementwise import FLOAT_ATTR, WIDE_FLOATS, shape_text
 
 
-def _integer_range(number: Any, num_bits: int, *, is_signed: bool, is_narrow: bool) -> tuple[Any, Any]:
+def _integer_range(number: type, num_bits: int, *, is_signed: bool, is_narrow: bool) -> tuple[np.generic, np.generic]:
     """The least and the greatest integer of *num_bits* bits."""
     if not 0 < num_bits < (62 if is_signed else 63):
         raise InvalidArgumentError(f"num_bits is out of range: {num_bits} with signed_input {is_signed}")
@@ -31,7 +32,7 @@ def _integer_range(number: Any, num_bits: int, *, is_signed: bool, is_narrow: bo
     return number(1 - half if is_narrow else -half), number(half - 1)
 
 
-def _scales(low: Any, high: Any, least: Any, greatest: Any) -> tuple[Any, Any]:
+def _scales(low: Any, high: Any, least: ArrayOrScalar, greatest: SupportsFloat) -> tuple[ArrayOrScalar, Any]:
     """What floats are multiplied by to become integers, and integers to become floats."""
     widest = np.finfo(least.dtype).max
     from_low = np.where(least * low > 0, least / low, widest)
@@ -47,7 +48,7 @@ def _check_range(low: Any, high: Any) -> None:
         raise InvalidArgumentError(f"Invalid range: input_min {low} > input_max {high}")
 
 
-def _half_up(x: Any) -> Any:
+def _half_up(x: Any) -> ArrayOrScalar:
     return np.floor(x + x.dtype.type(0.5))
 
 
@@ -58,7 +59,9 @@ def _rounding(c: OpKernelConstruction) -> Kernel:
     if axis < -1:
         raise InvalidArgumentError(f"Axis must be at least -1. Found {axis}")
 
-    def round_to_integers(x: Any, low: Any, high: Any, least: Any, greatest: Any) -> Any:
+    def round_to_integers(
+        x: Any, low: ArrayOrScalar, high: ArrayOrScalar, least: np.generic, greatest: np.generic
+    ) -> ArrayOrScalar:
         if axis >= np.ndim(x) and axis != -1:
             raise InvalidArgumentError(f"Axis should be less than the rank of {shape_text(x)}, not {axis}")
         if np.size(x) == 0 and not range_given:
@@ -98,7 +101,7 @@ def _quantize_and_dequantize_v3(c: OpKernelConstruction) -> Kernel:
     number, round_to_integers = c.np_dtype("T").type, _rounding(c)
     is_signed, is_narrow = c.attr("signed_input"), c.attr("narrow_range")
 
-    def kernel(x: Any, low: Any, high: Any, num_bits: Any) -> Any:
+    def kernel(x: Array, low: ArrayOrScalar, high: ArrayOrScalar, num_bits: np.generic) -> Array:
         if np.ndim(num_bits):
             raise InvalidArgumentError(f"num_bits should be a scalar, got tensor with shape {shape_text(num_bits)}")
         least, greatest = _integer_range(number, int(num_bits), is_signed=is_signed, is_narrow=is_narrow)
@@ -111,7 +114,9 @@ def _quantize_and_dequantize_v3(c: OpKernelConstruction) -> Kernel:
 def _quantize_and_dequantize_grad(c: OpKernelConstruction) -> Kernel:
     axis = c.attr("axis")
 
-    def kernel(gradients: Any, x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    def kernel(
+        gradients: Any, x: Array, low: ArrayOrScalar, high: ArrayOrScalar
+    ) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         if np.shape(x) != np.shape(gradients):
             raise InvalidArgumentError("gradient and input must be the same size")
         if axis >= np.ndim(x):

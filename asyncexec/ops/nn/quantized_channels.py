@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -53,7 +54,7 @@ register_op(
 )
 
 
-def _reaches(x: Any, low: Any, high: Any) -> Any:
+def _reaches(x: Array, low: Array, high: Array) -> Array:
     """How far the range of each channel goes from 0."""
     if np.ndim(x) != 4:
         raise InvalidArgumentError(f"input must have 4 dimensions, not {np.ndim(x)}")
@@ -68,7 +69,7 @@ def _range_per_channel(c: OpKernelConstruction) -> Kernel:
     """The range that the numbers of all channels take, symmetrical about 0 unless none is negative."""
     most = np.float32(c.attr("clip_value_max"))
 
-    def range_per_channel(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    def range_per_channel(x: Array, low: Any, high: Any) -> tuple[np.generic, np.generic]:
         reaches, rows = _reaches(x, low, high), x.reshape(-1, x.shape[-1]).astype(np.int64)
         if not x.size:
             raise InvalidArgumentError("input must not be empty")

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -74,7 +75,7 @@ def _quantized_conv2d(c: OpKernelConstruction) -> Kernel:
     convolve = convolution_kernel(c, 2)
     names = ("min_input", "max_input", "min_filter", "max_filter")
 
-    def quantized_conv2d(x: Any, filters: Any, *given: object) -> tuple[Any, Any, Any]:
+    def quantized_conv2d(x: Any, filters: ArrayOrScalar, *given: object) -> tuple[ArrayOrScalar, ArrayOrScalar, Any]:
         ranges = [scalar(value, name) for value, name in zip(given, names, strict=True)]
         product = convolve(centered(x, *ranges[:2]), centered(filters, *ranges[2:]))
         return as_int32(product), *product_range(x.dtype, filters.dtype, ranges)
@@ -96,7 +97,9 @@ for _op in ("QuantizedMaxPool", "QuantizedAvgPool"):
 def _quantized_max_pool(c: OpKernelConstruction) -> Kernel:
     pooling = Pooling(c.attrs, 2)
 
-    def quantized_max_pool(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    def quantized_max_pool(
+        x: Array, low: np.generic, high: np.generic
+    ) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         return pooling.pool(x, max_pool), scalar(low, "min_input"), scalar(high, "max_input")
 
     return quantized_max_pool
@@ -106,7 +109,9 @@ def _quantized_max_pool(c: OpKernelConstruction) -> Kernel:
 def _quantized_average_pool(c: OpKernelConstruction) -> Kernel:
     pooling = Pooling(c.attrs, 2, average=True)
 
-    def quantized_average_pool(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    def quantized_average_pool(
+        x: Array, low: np.generic, high: np.generic
+    ) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         check_rank("tensor_in", x, 4)
         mean = pooling.pool(x.astype(np.float64), average_pool)
         return np.trunc(mean).astype(x.dtype), scalar(low, "min_input"), scalar(high, "max_input")
@@ -131,7 +136,7 @@ def _register_relu(op: str, limit: float | None) -> None:
         def make(c: OpKernelConstruction) -> Kernel:
             np_dtype = c.np_dtype("Tinput")
 
-            def relu(x: Any, *given: object) -> tuple[Any, Any, Any]:
+            def relu(x: Any, *given: object) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
                 *top, low, high = given
                 low, high = scalar(low, "min_features"), scalar(high, "max_features")
                 least = np_dtype.type(clipped_integer(np_dtype, 0.0, low, high))
@@ -170,7 +175,7 @@ register_op(
 def _quantized_concat(c: OpKernelConstruction) -> Kernel:
     count, dtype = c.attr("N"), c.np_dtype("T")
 
-    def quantized_concat(axis: Any, *inputs: object) -> tuple[Any, Any, Any]:
+    def quantized_concat(axis: Any, *inputs: object) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         if np.less(axis, 0).any():
             raise InvalidArgumentError(f"concat_dim must not be negative, but is {axis}")
         lows = [scalar(value, "input_mins") for value in inputs[count : 2 * count]]
@@ -188,7 +193,7 @@ def _quantized_concat(c: OpKernelConstruction) -> Kernel:
     return quantized_concat
 
 
-def _moved(x: Any, low: Any, high: Any, new_low: Any, new_high: Any) -> Any:
+def _moved(x: Any, low: np.generic, high: np.generic, new_low: np.generic, new_high: Any) -> Any:
     """*x* as integers of another range."""
     return to_integers(to_floats(x, low, high), x.dtype, new_low, new_high)
 
@@ -228,7 +233,7 @@ def _quantized_instance_norm(c: OpKernelConstruction) -> Kernel:
     if has_range and not given[0] < given[1]:
         raise InvalidArgumentError(f"given_y_min must be less than given_y_max : {given[0]} >= {given[1]}")
 
-    def instance_norm(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    def instance_norm(x: Any, low: Any, high: Any) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         check_rank("x", x, 4)
         low, high = scalar(low, "x_min"), scalar(high, "x_max")
         check_ordered("input", low, high)

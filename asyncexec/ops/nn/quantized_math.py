@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -47,24 +47,24 @@ def product_range(a: NumpyDType, b: NumpyDType, ranges: Sequence[object]) -> tup
     return level * np.float32(-(2**31)), level * np.float32(2**31 - 1)
 
 
-def as_int32(exact: object) -> Any:
+def as_int32(exact: object) -> Array:
     """Sums of products, which float64 holds exactly, as int32 numbers."""
     return as_value(np.asarray(exact).astype(np.int64).astype(np.int32))
 
 
-def centered(x: Any, low: Any, high: Any) -> Any:
+def centered(x: ArrayOrScalar, low: np.generic, high: np.generic) -> Any:
     """Integers as float64 numbers, less the one that stands for 0."""
     return x.astype(np.float64) - to_integer(x.dtype, 0.0, low, high)
 
 
-def requantized(x: Any, low: Any, high: Any, dtype: NumpyDType, new_low: Any, new_high: Any) -> Any:
+def requantized(x: Any, low: Any, high: Any, dtype: NumpyDType, new_low: np.generic, new_high: Any) -> Any:
     """The int32 numbers *x* of one range as integers of *dtype* of another."""
     if dtype == _UINT8:
         return _to_uint8(x, float(low), float(high), float(new_low), float(new_high))
     return to_integers(to_floats(x, low, high), dtype, new_low, new_high)
 
 
-def _to_uint8(x: Any, low: float, high: float, new_low: float, new_high: float) -> Any:
+def _to_uint8(x: Array, low: float, high: float, new_low: float, new_high: float) -> Array:
     """With integers only, as TensorFlow does it."""
     width, new_width = np.float32(high) - np.float32(low), np.float32(new_high) - np.float32(new_low)
     if not new_width:
@@ -101,14 +101,14 @@ def _range_of(name: str, low: object, high: object) -> tuple[Any, Any]:
     return low, high
 
 
-def _sum_range(ranges: Sequence[Any], bits: int) -> tuple[Any, Any]:
+def _sum_range(ranges: Sequence[Any], bits: int) -> tuple[np.generic, np.generic]:
     """A range with *bits* of room for sums, symmetrical about 0."""
     low_a, high_a, low_b, high_b = ranges
     high = max(high_a, -low_a, high_b, -low_b) * np.float32(1 << bits)
     return -high, high
 
 
-def quantized_add(x: Any, y: Any, *ranges: Any) -> tuple[Any, Any, Any]:
+def quantized_add(x: Any, y: ArrayOrScalar, *ranges: np.generic) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
     """The sum as int32 numbers, and their range."""
     check_broadcast(x, y)
     range_x, range_y = _range_of("x", *ranges[:2]), _range_of("y", *ranges[2:])
@@ -118,7 +118,7 @@ def quantized_add(x: Any, y: Any, *ranges: Any) -> tuple[Any, Any, Any]:
     return as_value(np.add(*terms)), low, high
 
 
-def _summand(x: Any, of_x: Sequence[Any], low: Any, high: Any, is_alone: bool) -> Any:
+def _summand(x: ArrayOrScalar, of_x: Sequence[np.generic], low: np.generic, high: np.generic, is_alone: bool) -> Any:
     """The quint8 numbers *x* as int32 ones of another range: multiples of what 1 is, unless one is alone."""
     if is_alone:
         return to_exact_integers(to_exact_floats(x, *of_x), _INT32, low, high)
@@ -127,7 +127,7 @@ def _summand(x: Any, of_x: Sequence[Any], low: Any, high: Any, is_alone: bool) -
     return (start + x.astype(np.int64) * (end - start)).clip(-(2**31), 2**31 - 1).astype(np.int32)
 
 
-def quantized_mul(x: Any, y: Any, *ranges: object) -> tuple[Any, Any, Any]:
+def quantized_mul(x: Any, y: ArrayOrScalar, *ranges: object) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
     """The product as int32 numbers, and their range."""
     check_broadcast(x, y)
     range_x, range_y = _range_of("x", *ranges[:2]), _range_of("y", *ranges[2:])
@@ -163,7 +163,9 @@ register_op(
 def _quantized_matmul(c: OpKernelConstruction) -> Kernel:
     transposes_a, transposes_b = c.attr("transpose_a"), c.attr("transpose_b")
 
-    def quantized_matmul(a: Any, b: Any, *given: Any) -> tuple[Any, Any, Any]:
+    def quantized_matmul(
+        a: Any, b: ArrayOrScalar, *given: np.generic
+    ) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         ranges = [scalar(value, name) for value, name in zip(given, ("min_a", "max_a", "min_b", "max_b"), strict=True)]
         check_ordered("a", *ranges[:2])
         check_ordered("b", *ranges[2:])
@@ -195,7 +197,7 @@ register_op(
 )
 
 
-def quantized_bias_add(x: Any, bias: Any, *given: Any) -> tuple[Any, Any, Any]:
+def quantized_bias_add(x: Array, bias: Array, *given: np.generic) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
     """The sum as int32 numbers, and their range."""
     names = ("min_input", "max_input", "min_bias", "max_bias")
     ranges = [scalar(value, name) for value, name in zip(given, names, strict=True)]
@@ -238,7 +240,7 @@ register_op(
 )
 
 
-def used_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+def used_range(x: Any, low: Any, high: Any) -> tuple[np.generic, Any]:
     """What the least and the greatest of *x* stand for; the least at most 0."""
     low, high = scalar(low, "input_min"), scalar(high, "input_max")
     least, greatest = (x.min(), x.max()) if x.size else (np.int32(2**31 - 1), np.int32(-(2**31)))
@@ -265,7 +267,7 @@ register_function(
 def _requantize(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("out_type")
 
-    def requantize(x: object, low: object, high: object, new_low: Any, new_high: Any) -> tuple[Any, Any, Any]:
+    def requantize(x: object, low: object, high: object, new_low: Any, new_high: Any) -> tuple[Any, ArrayOrScalar, Any]:
         low, high = scalar(low, "input_min"), scalar(high, "input_max")
         new_low, new_high = scalar(new_low, "requested_output_min"), scalar(new_high, "requested_output_max")
         if new_low > 0:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -35,7 +36,7 @@ def make_quantized_batch_norm(op: OpKernelConstruction) -> Kernel:
     """The kernel of QuantizedBatchNormWithGlobalNormalization."""
     epsilon, is_scaled = _F32(op.attr("variance_epsilon")), op.attr("scale_after_normalization")
 
-    def kernel(t: Any, low: Any, high: Any, *given: Any) -> tuple[Any, Any, Any]:
+    def kernel(t: Any, low: np.generic, high: np.generic, *given: ArrayOrScalar) -> tuple[Any, Any, Any]:
         if t.ndim != 4:
             raise InvalidArgumentError(f"input must be 4-dimensional, not of shape {list(t.shape)}")
         floats = []

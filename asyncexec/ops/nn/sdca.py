@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -38,7 +39,7 @@ def sdca_fprint(_: OpKernelConstruction) -> Kernel:
     """FarmHash's 128-bit fingerprint of each string, its upper half first."""
     fingerprint = require("farmhash", extra="ops").Fingerprint128
 
-    def kernel(texts: Any) -> Any:
+    def kernel(texts: Array | bytes) -> ArrayOrScalar:
         if np.ndim(texts) != 1:
             raise InvalidArgumentError(f"Input must be a vector, got shape {list(np.shape(texts))}")
         hashes = [fingerprint(item) for item in flat_strings(texts)]
@@ -53,7 +54,7 @@ def sdca_shrink_l1(c: OpKernelConstruction) -> Kernel:
     """Take l1 / l2 from the size of each weight, as far as there is so much."""
     step = np.float32(c.attr("l1")) / np.float32(c.attr("l2"))  # which may be 0
 
-    def shrunk(weights: Any) -> Any:
+    def shrunk(weights: ArrayOrScalar) -> Any:
         return np.sign(weights) * np.maximum(np.abs(weights) - step, np.float32(0))
 
     def kernel(*variables: Variable) -> tuple[()]:

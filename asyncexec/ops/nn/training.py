@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -134,7 +135,7 @@ def _check_rows(var: Any, grad: Any, indices: Any) -> None:
         raise InvalidArgumentError(f"Index {indices[at]} at offset {at} in indices is out of range")
 
 
-def _turns(indices: Any) -> Iterator[Any]:
+def _turns(indices: Array) -> Iterator[Any]:
     """Places of *indices* in groups without repeats; a repeat comes in a later group than what it repeats."""
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
@@ -144,7 +145,7 @@ def _turns(indices: Any) -> Iterator[Any]:
         yield order[turn == number]
 
 
-def _update_rows(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any], indices: Any) -> list[Any]:
+def _update_rows(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any], indices: Any) -> list[Array]:
     """Copies of *values*, updated one gradient after the other."""
     updated = [np.array(value, order="C") for value in values]
     if not len(indices):

@@ -9,9 +9,11 @@ itself it changes in place.  Formulas from ``tensorflow/core/kernels/training_op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, SupportsFloat, TypeAlias
 
 import numpy as np
+
+from asyncexec.framework.arrays import Array
 
 Values: TypeAlias = Sequence[Any]
 Rule: TypeAlias = Callable[[Values, Mapping[str, Any]], Values]
@@ -25,7 +27,7 @@ def _outs(given: Mapping[str, Any], count: int) -> Sequence[Any]:
     return outs
 
 
-def _nearer(mean: Any, value: Any, share: object, out: Any = None) -> Any:
+def _nearer(mean: Any, value: Any, share: object, out: Any = None) -> Array:
     """``mean + (value - mean) * share``."""
     step = np.subtract(value, mean, out=out)
     step *= share
@@ -33,7 +35,7 @@ def _nearer(mean: Any, value: Any, share: object, out: Any = None) -> Any:
     return step
 
 
-def _decayed(total: Any, decay: Any, value: object, out: Any = None) -> Any:
+def _decayed(total: Array, decay: np.generic, value: object, out: Any = None) -> Array:
     """``total * decay + value``."""
     decayed = np.multiply(total, decay, out=out)
     decayed += value
@@ -112,7 +114,7 @@ def adagrad_da(values: Values, given: Mapping[str, Any]) -> Values:
     return [-rate * shrunk / (given["l2"] * (step * rate) + np.sqrt(squares)), total, squares]
 
 
-def _proximal(var: Any, rate: Any, l1: Any, l2: Any) -> Any:
+def _proximal(var: Any, rate: Any, l1: Any, l2: SupportsFloat) -> Array:
     """What is nearest to *var* when its first and second norms cost."""
     shrunk = np.sign(var) * np.maximum(np.abs(var) - rate * l1, 0) if l1 > 0 else var
     return shrunk / (1 + l2 * rate)

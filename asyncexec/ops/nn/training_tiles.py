@@ -42,7 +42,7 @@ class TiledRule:
         self._flags = flags
         self.element_rule: ElementRule = ElementRule(self._on_elements)
 
-    def __call__(self, values: Sequence[Any], given: Mapping[str, Any], arrays: Arrays) -> Sequence[Any] | None:
+    def __call__(self, values: Sequence[Any], given: Mapping[str, Any], arrays: Arrays) -> Sequence[Array] | None:
         """The new values for the old ones and what the op is *given*; None where *arrays* have got them.
 
         These are asked for where native code writes to them: each is the old value, or an array to copy that to.  Old

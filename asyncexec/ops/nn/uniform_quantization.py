@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -36,7 +37,7 @@ def _limits(op: OpKernelConstruction, prefix: str = "") -> tuple[int, int]:
     return op.attr(f"{prefix}quantization_min_val"), op.attr(f"{prefix}quantization_max_val")
 
 
-def _check(shape: Sequence[int], scales: Any, zero_points: Any, axis: int) -> None:
+def _check(shape: Sequence[int], scales: ArrayOrScalar, zero_points: ArrayOrScalar, axis: int) -> None:
     """InvalidArgumentError unless scales and zero points are those of a tensor, or of its channels."""
     if np.shape(scales) != np.shape(zero_points):
         raise InvalidArgumentError(
@@ -54,12 +55,12 @@ def _check_positive(*scales: object) -> None:
         raise InvalidArgumentError("the elements of all scales must be positive")
 
 
-def _along(values: Any, axis: int, rank: int) -> Any:
+def _along(values: ArrayOrScalar, axis: int, rank: int) -> Any:
     """*values*, to be broadcast with a tensor whose channels lie on *axis*."""
     return values if axis == -1 else values.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
-def _quantized(x: Any, inverse: Any, zero_points: Any, limits: tuple[int, int]) -> Any:
+def _quantized(x: Any, inverse: Any, zero_points: Any, limits: tuple[int, int]) -> ArrayOrScalar:
     """The integers for some floats, as int64."""
     whole = np.floor(x * inverse + _F32(0.5)).astype(np.float64)
     # What does not fit becomes the lowest integer, and sums go around, as int32 does.
@@ -80,14 +81,14 @@ def multipliers(scales: object) -> tuple[Any, Any]:
     return whole, np.where(shifts < -31, 0, np.minimum(shifts, 30)).astype(np.int64)
 
 
-def scaled(x: Any, whole: Any, shifts: Any) -> Any:
+def scaled(x: Any, whole: Array, shifts: Array) -> ArrayOrScalar:
     """*x* (int32) by factors, rounded, as int64 that fits int32."""
     total = 31 - shifts
     product = x.astype(np.int64) * whole + (np.int64(1) << (total - 1))
     return np.clip(product >> total, _LEAST, _MOST)
 
 
-def _around(x: Any) -> Any:
+def _around(x: ArrayOrScalar) -> Any:
     """int64 to int32, which goes around."""
     return x.astype(np.int32)
 
@@ -97,7 +98,7 @@ def make_uniform_quantize(op: OpKernelConstruction) -> Kernel:
     """The kernel of UniformQuantize."""
     axis, limits, dtype = _axis(op), _limits(op), op.np_dtype("Tout")
 
-    def kernel(x: Any, scales: Any, zero_points: Any) -> Any:
+    def kernel(x: ArrayOrScalar, scales: Any, zero_points: ArrayOrScalar) -> ArrayOrScalar:
         _check(np.shape(x), scales, zero_points, axis)
         inverse = _along(_F32(1) / scales, axis, np.ndim(x))
         return as_value(np.asarray(_quantized(x, inverse, _along(zero_points, axis, np.ndim(x)), limits)).astype(dtype))
@@ -110,7 +111,7 @@ def make_uniform_dequantize(op: OpKernelConstruction) -> Kernel:
     """The kernel of UniformDequantize."""
     axis = _axis(op)
 
-    def kernel(x: Any, scales: Any, zero_points: Any) -> Any:
+    def kernel(x: Any, scales: Any, zero_points: ArrayOrScalar) -> ArrayOrScalar:
         _check(np.shape(x), scales, zero_points, axis)
         _check_positive(scales)
         distance = _around(np.asarray(x).astype(np.int64) - _along(zero_points, axis, np.ndim(x)))
@@ -119,7 +120,9 @@ def make_uniform_dequantize(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _requantized(x: Any, given: tuple[Any, Any, int], wanted: tuple[Any, Any, int], limits: tuple[int, int]) -> Any:
+def _requantized(
+    x: Any, given: tuple[Any, Any, int], wanted: tuple[ArrayOrScalar | int, Any, int], limits: tuple[int, int]
+) -> Any:
     """*x* of some scales, zero points and axis as integers of others, as int64."""
     rank = np.ndim(x)
     scales, new_scales = (_along(np.asarray(of[0], np.float64), of[2], rank) for of in (given, wanted))
@@ -139,7 +142,13 @@ def make_uniform_requantize(op: OpKernelConstruction) -> Kernel:
             "If input and output is both per-axis quantized, the quantization axis must be same."
         )
 
-    def kernel(x: Any, scales: Any, zero_points: Any, new_scales: Any, new_zero_points: Any) -> Any:
+    def kernel(
+        x: ArrayOrScalar,
+        scales: ArrayOrScalar,
+        zero_points: ArrayOrScalar,
+        new_scales: ArrayOrScalar,
+        new_zero_points: ArrayOrScalar,
+    ) -> Any:
         _check(np.shape(x), scales, zero_points, axis)
         _check(np.shape(x), new_scales, new_zero_points, new_axis)
         _check_positive(scales, new_scales)
@@ -155,7 +164,7 @@ def make_uniform_add(op: OpKernelConstruction) -> Kernel:
     axes = tuple(_axis(op, prefix) for prefix in ("lhs_", "rhs_", "output_"))
     limits, everything = _limits(op, "output_"), (_LEAST, _MOST)
 
-    def kernel(a: Any, b: Any, *inputs: Any) -> Any:
+    def kernel(a: ArrayOrScalar, b: ArrayOrScalar, *inputs: ArrayOrScalar) -> ArrayOrScalar:
         pairs = list(zip(inputs[::2], inputs[1::2], strict=True))
         try:
             shape = np.broadcast_shapes(np.shape(a), np.shape(b))
@@ -182,7 +191,9 @@ def make_uniform_clip(op: OpKernelConstruction) -> Kernel:
     """The kernel of UniformQuantizedClipByValue."""
     axis = _axis(op)
 
-    def kernel(x: Any, low: Any, high: Any, scales: Any, zero_points: Any) -> Any:
+    def kernel(
+        x: ArrayOrScalar, low: ArrayOrScalar, high: ArrayOrScalar, scales: ArrayOrScalar, zero_points: Any
+    ) -> Any:
         _check(np.shape(x), scales, zero_points, axis)
         for what, value in (("min", low), ("max", high)):
             _check(np.shape(x), value, scales, axis)
@@ -194,13 +205,13 @@ def make_uniform_clip(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _check_product(a: Any, b: Any) -> None:
+def _check_product(a: Array, b: Array) -> None:
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise InvalidArgumentError(f"lhs and rhs must be matrices that fit: {list(a.shape)}, {list(b.shape)}")
     check_memory((a.shape[0], b.shape[1]), np.dtype(np.int64))
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Any, b: ArrayOrScalar) -> ArrayOrScalar:
     """The product of matrices of small integers, exact in float64, as int32 goes around."""
     return _around((a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64))
 
@@ -217,7 +228,7 @@ def make_uniform_dot(op: OpKernelConstruction) -> Kernel:
             f"quantization axes must be -1 (lhs), -1 or 1 (rhs), and -1 or that of rhs (output), not {list(axes)}"
         )
 
-    def kernel(a: Any, b: Any, *inputs: Any) -> Any:
+    def kernel(a: Any, b: Array, *inputs: Any) -> ArrayOrScalar:
         _check_product(a, b)
         pairs = list(zip(inputs[::2], inputs[1::2], strict=True))
         shapes = (a.shape, b.shape, (a.shape[0], b.shape[1]))
@@ -233,7 +244,7 @@ def make_uniform_dot(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _rows_quantized(x: Any) -> tuple[Any, Any, Any]:
+def _rows_quantized(x: ArrayOrScalar) -> tuple[Any, Any, Any]:
     """The rows of *x* as qint8, each with a scale and a zero point of its own (``AsymmetricQuantize``)."""
     low = np.minimum(x.min(1, initial=0), 0).astype(np.float64)
     high = np.maximum(x.max(1, initial=0), 0).astype(np.float64)
@@ -254,7 +265,7 @@ def make_uniform_dot_hybrid(op: OpKernelConstruction) -> Kernel:
     if axis not in (-1, 1):
         raise InvalidArgumentError(f"rhs_quantization_axis must be 1 (per-channel) or -1 (per-tensor), not {axis}")
 
-    def kernel(a: Any, b: Any, scales: Any, zero_points: Any) -> Any:
+    def kernel(a: Any, b: Any, scales: ArrayOrScalar, zero_points: ArrayOrScalar) -> Any:
         _check_product(a, b)
         _check(b.shape, scales, zero_points, axis)
         _check_positive(scales)

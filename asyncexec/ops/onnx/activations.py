@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.error_function import erf_function
 from asyncexec.ops.onnx.arrays import axis_of, elementwise, need, wide
@@ -50,7 +50,7 @@ def make_leaky_relu(node: OnnxNode) -> Kernel:
 def make_prelu(node: OnnxNode) -> Kernel:
     """The kernel of PRelu: a slope of its own for each channel, broadcast to the input."""
 
-    def kernel(x: Any, slope: Any) -> tuple[Any]:
+    def kernel(x: Array, slope: ArrayOrScalar) -> tuple[Any]:
         slopes = np.asarray(slope)
         if node.opset < 9 and slopes.ndim == 1 and x.ndim > 1 and slopes.size == x.shape[1]:
             slopes = slopes.reshape(-1, *(1,) * (x.ndim - 2))
@@ -220,7 +220,7 @@ def make_softmax(node: OnnxNode) -> Kernel:
     """The kernel of Softmax, LogSoftmax and Hardmax along one axis."""
     function, axis = _FAMILY[node.op_type], node.attr("axis", -1)
 
-    def kernel(x: Any) -> tuple[Any]:
+    def kernel(x: ArrayOrScalar) -> tuple[Any]:
         return (function(wide(x), axis_of(axis, x.ndim)).astype(x.dtype, copy=False),)
 
     return kernel

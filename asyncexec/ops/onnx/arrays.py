@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array, NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.process.free_memory import check_array
@@ -43,7 +43,7 @@ def wide(x: object) -> Array:
 def elementwise(function: Callable[[Array], Any]) -> Callable[[Any], tuple[Any]]:
     """A kernel that computes *function* in the wide type and gives the type that came."""
 
-    def kernel(x: Any) -> tuple[Any]:
+    def kernel(x: ArrayOrScalar) -> tuple[Array]:
         return (np.asarray(function(wide(x))).astype(x.dtype, copy=False),)
 
     return kernel
@@ -55,7 +55,7 @@ def need(condition: bool, message: str) -> None:
         raise InvalidArgumentError(message)
 
 
-def need_rank(x: Any, rank: int, what: str) -> None:
+def need_rank(x: Array, rank: int, what: str) -> None:
     """InvalidArgumentError unless *x* has *rank* axes."""
     if np.ndim(x) != rank:
         raise InvalidArgumentError(f"{what} must have {rank} axes, not shape {list(np.shape(x))}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
@@ -69,7 +69,7 @@ def caster(target: NumpyDType, saturates: bool = True, round_mode: str = "up") -
     else:
         convert = _plain_caster(target)
 
-    def cast(x: Any) -> Any:
+    def cast(x: Any) -> ArrayOrScalar:
         if isinstance(x, bytes) or x.dtype.kind == "O":
             return convert(numbers_of(as_array(x), target))
         return x if x.dtype == target else convert(x)
@@ -81,7 +81,7 @@ def _plain_caster(target: NumpyDType) -> Caster:
     if bit_width(target) < 8 and target.name.lstrip("u").startswith("int"):
         return _small_integer_caster(target)
 
-    def cast(x: Any) -> Any:
+    def cast(x: ArrayOrScalar) -> ArrayOrScalar:
         if target.kind == "V" and x.dtype.kind == "V":  # ml_dtypes knows no cast between some of its own
             x = x.astype(np.float32)
         return x.astype(target)
@@ -95,7 +95,7 @@ def _small_integer_caster(target: NumpyDType) -> Caster:
     sign = 0 if target.name.startswith("u") else 1 << (bits - 1)
     mask = (1 << bits) - 1
 
-    def cast(x: Any) -> Any:
+    def cast(x: Any) -> ArrayOrScalar:
         whole = x.astype(np.float32) if x.dtype.kind == "V" else x
         whole = whole.astype(np.int64)
         return (((whole & mask) ^ sign) - sign).astype(np.int8).astype(target)
@@ -106,7 +106,7 @@ def _small_integer_caster(target: NumpyDType) -> Caster:
 def _saturating_caster(target: NumpyDType) -> Caster:
     largest = float(require("ml_dtypes", extra="ops").finfo(target).max)
 
-    def cast(x: Any) -> Any:
+    def cast(x: ArrayOrScalar) -> ArrayOrScalar:
         wide = x.astype(np.float32) if x.dtype.itemsize < 4 or x.dtype.kind != "f" else x
         return np.clip(wide, -largest, largest).astype(target)
 
@@ -116,7 +116,7 @@ def _saturating_caster(target: NumpyDType) -> Caster:
 def _exponent_caster(target: NumpyDType, saturates: bool, round_mode: str) -> Caster:
     """To float8e8m0, which has nothing but an exponent: the bits of float32, with the fraction rounded away."""
 
-    def cast(x: object) -> Any:
+    def cast(x: object) -> ArrayOrScalar:
         bits = np.asarray(x, np.float32).view(np.uint32)
         exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
         if round_mode == "up":
@@ -134,7 +134,7 @@ def _exponent_caster(target: NumpyDType, saturates: bool, round_mode: str) -> Ca
     return cast
 
 
-def numbers_of(x: Any, target: NumpyDType) -> Any:
+def numbers_of(x: Array, target: NumpyDType) -> Array:
     """The numbers that strings tell, ready to be cast to *target*."""
     if target.kind in "iub":
         return np.array([_whole_number(text) for text in x.ravel()], object).astype(np.int64).reshape(x.shape)
@@ -166,7 +166,7 @@ def _shown(text: bytes) -> str:
     return repr(text[:80].decode("utf-8", "replace"))
 
 
-def to_strings(x: Any) -> Any:
+def to_strings(x: ArrayOrScalar) -> Any:
     """Each number as the shortest text that tells it."""
     if isinstance(x, bytes) or x.dtype.kind == "O":
         return x
@@ -182,7 +182,7 @@ def make_bit_cast(node: OnnxNode) -> Kernel:
     if target.kind == "O":
         raise InvalidArgumentError("BitCast knows no strings")
 
-    def bit_cast(x: Any) -> tuple[Any]:
+    def bit_cast(x: ArrayOrScalar) -> tuple[ArrayOrScalar]:
         source = as_array(x).dtype
         if source.kind == "O" or bit_width(source) != bit_width(target):
             raise InvalidArgumentError(f"{source.name} and {target.name} are not of one width")

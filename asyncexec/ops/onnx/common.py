@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import boxed, check_memory
@@ -59,7 +59,7 @@ def refusing(factory: OnnxKernelFactory) -> OnnxKernelFactory:
 def of_one(function: Callable[[Any], Any]) -> OnnxKernelFactory:
     """The factory of the kernel that gives *function* of its input."""
 
-    def kernel(x: object) -> tuple[Any]:
+    def kernel(x: object) -> tuple[ArrayOrScalar]:
         try:
             return (function(x),)
         except _REFUSALS as error:
@@ -74,7 +74,7 @@ def of_two(function: Callable[[Any, Any], Any], itemsize: int | None = None) -> 
     The elements of the result have the *itemsize* of those of the first input where none is told.
     """
 
-    def kernel(x: Any, y: Any) -> tuple[Any]:
+    def kernel(x: Any, y: Any) -> tuple[ArrayOrScalar]:
         try:
             size = x.size * y.size
         except AttributeError:  # a single string
@@ -98,7 +98,7 @@ def check_broadcast(*values: Any, itemsize: int | None = None) -> None:
     check_room(math.prod(shape) * (itemsize or as_array(values[0]).itemsize))
 
 
-def check_product(a: Any, b: Any, itemsize: int) -> None:
+def check_product(a: Array, b: Array, itemsize: int) -> None:
     """The same for the product of two matrices, or of stacks of them."""
     if a.size * b.size >= LARGE_BYTES // _WIDEST and a.ndim and b.ndim:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -155,7 +155,7 @@ def check_shape(shape: Sequence[int], dtype: NumpyDType) -> None:
 def in_single(function: Callable[..., Any]) -> Callable[..., Any]:
     """*function*, for halves computed in float32, with the dtype of the first argument."""
 
-    def computed(x: Any, *others: Any) -> Any:
+    def computed(x: ArrayOrScalar, *others: Array) -> ArrayOrScalar:
         if is_half(x.dtype):
             wide = [other.astype(np.float32) for other in others]
             return function(x.astype(np.float32), *wide).astype(x.dtype)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import as_array, check_broadcast, of_one, of_two, refusing
@@ -31,7 +32,7 @@ onnx_kernel("BitwiseNot")(of_one(np.invert))
 onnx_kernel("IsNaN")(of_one(np.isnan))
 
 
-def equal(x: Any, y: Any) -> Any:
+def equal(x: Any, y: Any) -> ArrayOrScalar:
     """Where elements are equal; strings are compared as bytes."""
     if isinstance(x, bytes) or isinstance(y, bytes):
         x, y = as_array(x), as_array(y)
@@ -68,7 +69,7 @@ def make_bit_shift(node: OnnxNode) -> Kernel:
 def make_where(node: OnnxNode) -> Kernel:
     """The kernel of Where: elements of one tensor or the other, all three broadcast."""
 
-    def where(condition: Any, x: Any, y: Any) -> tuple[Any]:
+    def where(condition: ArrayOrScalar, x: Any, y: ArrayOrScalar) -> tuple[Any]:
         x, y = as_array(x), as_array(y)
         if x.dtype != y.dtype:
             raise InvalidArgumentError(f"X is {x.dtype.name} and Y is {y.dtype.name}, but both must be of one dtype")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import (
@@ -35,7 +35,7 @@ def make_constant(node: OnnxNode) -> Kernel:
     return lambda: result
 
 
-def constant_value(node: OnnxNode) -> Any:
+def constant_value(node: OnnxNode) -> Array:
     """What a Constant gives."""
     given = [name for name in node.attrs if name.startswith(("value", "sparse_value"))]
     if len(given) != 1:
@@ -74,7 +74,7 @@ def make_range(node: OnnxNode) -> Kernel:
     if stash.name not in ("float32", "float64"):
         raise InvalidArgumentError(f"stash_type must be float32 or float64, not {stash.name}")
 
-    def make(start: Any, limit: Any, delta: Any) -> tuple[Any]:
+    def make(start: ArrayOrScalar, limit: ArrayOrScalar, delta: ArrayOrScalar) -> tuple[Array]:
         if not start.size == limit.size == delta.size == 1:
             raise InvalidArgumentError("start, limit and delta must be scalars")
         dtype = start.dtype
@@ -107,7 +107,7 @@ def make_eye_like(node: OnnxNode) -> Kernel:
     given, k = node.attr("dtype"), node.attr("k", 0)
     wanted = None if given is None else numpy_dtype(given)
 
-    def eye_like(x: Any) -> tuple[Any]:
+    def eye_like(x: Array) -> tuple[Any]:
         if x.ndim != 2:
             raise InvalidArgumentError(f"the input must be a matrix, not of shape {list(x.shape)}")
         rows, columns = x.shape
@@ -122,7 +122,7 @@ def make_one_hot(node: OnnxNode) -> Kernel:
     """The kernel of OneHot; an index below zero counts from the end, one outside picks nothing."""
     axis = node.attr("axis", -1)
 
-    def one_hot(indices: Any, depth: Any, values: Any) -> tuple[Any]:
+    def one_hot(indices: Any, depth: ArrayOrScalar, values: Array) -> tuple[Array]:
         size, along = integer(depth, "depth"), axis_of(axis, indices.ndim + 1)
         if values.shape != (2,) or size < 0:
             raise InvalidArgumentError(f"depth {size} and values of shape {list(values.shape)} are not those of OneHot")
@@ -141,7 +141,7 @@ def make_pad(node: OnnxNode) -> Kernel:
     """The kernel of Pad; sizes below zero cut off."""
     mode = _pad_mode(node)
 
-    def pad(x: Any, pads: object, value: Any = None, axes: Any = None) -> tuple[Any]:
+    def pad(x: Any, pads: object, value: Any = None, axes: Any = None) -> tuple[Array]:
         x = as_array(x)
         sizes = integers(pads, "pads")
         along = axes_of(range(x.ndim) if axes is None else integers(axes, "axes"), x.ndim)
@@ -175,7 +175,7 @@ def pad_pairs(sizes: Sequence[int], axes: Sequence[int], rank: int) -> list[tupl
     return pairs
 
 
-def padded(x: Any, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Any:
+def padded(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: ArrayOrScalar | None) -> Array:
     """*x* with *pairs* of sizes added, by *mode*, or cut off."""
     shape = [dim + low + high for dim, (low, high) in zip(x.shape, pairs, strict=True)]
     check_shape(shape, x.dtype)
@@ -204,7 +204,7 @@ def _fill_value(value: object, dtype: NumpyDType) -> Any:
     return array.reshape(-1)[0]
 
 
-def _source_places(size: int, low: int, high: int, mode: str) -> Any:
+def _source_places(size: int, low: int, high: int, mode: str) -> Array:
     """From which place along an axis each place of the result is taken."""
     places = np.arange(-low, size + high)
     if mode == "edge":

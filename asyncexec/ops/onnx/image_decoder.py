@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind
@@ -27,7 +28,7 @@ def make_image_decoder(node: OnnxNode) -> Kernel:
         raise InvalidArgumentError(f"pixel_format must be one of {', '.join(_MODES)}, not {pixel_format!r}")
     pillow = require("PIL.Image", extra="image")
 
-    def image_decoder(encoded: Any) -> tuple[Any]:
+    def image_decoder(encoded: ArrayOrScalar) -> tuple[Any]:
         if encoded.dtype != np.uint8 or encoded.ndim != 1:
             raise InvalidArgumentError(f"the input must be a vector of bytes, not {described(encoded)}")
         pixels = _pixels(pillow, encoded.tobytes(), _MODES[pixel_format])

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import axes_of, axis_of, check_shape, integer, integers, refusing
@@ -41,7 +42,7 @@ def make_slice_by_attrs(node: OnnxNode) -> Kernel:
 
 def sliced(
     x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int] | None
-) -> Any:
+) -> Array:
     """*x* from *starts* to before *ends*, along *axes* or the first ones."""
     axes = range(len(starts)) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
@@ -64,7 +65,7 @@ def make_gather(node: OnnxNode) -> Kernel:
     """The kernel of Gather: slices along an axis; indices below zero count from the end."""
     axis = node.attr("axis", 0)
 
-    def gather(x: Any, indices: Any) -> tuple[Any]:
+    def gather(x: Array, indices: Any) -> tuple[Array | bytes]:
         along = axis_of(axis, x.ndim)
         if x.size * indices.size > _MANY:
             check_shape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]), x.dtype)
@@ -79,14 +80,14 @@ def make_gather_elements(node: OnnxNode) -> Kernel:
     """The kernel of GatherElements: one element for each index, whose place along the axis the index is."""
     axis = node.attr("axis", 0)
 
-    def gather_elements(x: Any, indices: Any) -> tuple[Any]:
+    def gather_elements(x: Any, indices: Array) -> tuple[Any]:
         along = axis_of(axis, x.ndim)
         return (x[element_index(x.shape, indices, along)],)
 
     return gather_elements
 
 
-def element_index(shape: Sequence[int], indices: Any, axis: int) -> tuple[Any, ...]:
+def element_index(shape: Sequence[int], indices: Array, axis: int) -> tuple[Any, ...]:
     """What indexes, in a tensor of *shape*, the element at *indices* along *axis* and at their own place elsewhere."""
     if indices.ndim != len(shape):
         raise InvalidArgumentError(f"indices of shape {list(indices.shape)} do not fit a tensor of shape {list(shape)}")
@@ -98,7 +99,7 @@ def element_index(shape: Sequence[int], indices: Any, axis: int) -> tuple[Any, .
     return tuple(index)
 
 
-def places_in(shape: Sequence[int]) -> list[Any]:
+def places_in(shape: Sequence[int]) -> list[Array]:
     """For each axis the places along it, in a shape that broadcasts to *shape*."""
     return [np.arange(size).reshape(size, *(1,) * (len(shape) - 1 - axis)) for axis, size in enumerate(shape)]
 
@@ -109,7 +110,7 @@ def make_gather_nd(node: OnnxNode) -> Kernel:
     """The kernel of GatherND: the last axis of the indices holds places, after axes that are batches."""
     batch_dims = node.attr("batch_dims", 0)
 
-    def gather_nd(x: Any, indices: Any) -> tuple[Any]:
+    def gather_nd(x: Array, indices: Array) -> tuple[Any]:
         if not 0 <= batch_dims < min(x.ndim, indices.ndim) or x.shape[:batch_dims] != indices.shape[:batch_dims]:
             raise InvalidArgumentError(f"{batch_dims} axes of {list(x.shape)} and {list(indices.shape)} are no batches")
         places = point_index(x, indices, batch_dims)
@@ -120,7 +121,7 @@ def make_gather_nd(node: OnnxNode) -> Kernel:
     return gather_nd
 
 
-def point_index(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
+def point_index(x: Array, indices: Array, batch_dims: int = 0) -> tuple[Array, ...]:
     """What indexes *x* at the points in the last axis of *indices*."""
     if not indices.ndim or not 1 <= indices.shape[-1] <= x.ndim - batch_dims:
         raise InvalidArgumentError(f"indices of shape {list(indices.shape)} hold no places in shape {list(x.shape)}")
@@ -134,7 +135,7 @@ def make_compress(node: OnnxNode) -> Kernel:
     """The kernel of Compress: the slices along an axis, or the elements, that a condition picks."""
     axis = node.attr("axis")
 
-    def compress(x: Any, condition: Any) -> tuple[Any]:
+    def compress(x: Array, condition: ArrayOrScalar) -> tuple[Any]:
         x = x.reshape(-1) if axis is None else x
         along = axis_of(axis or 0, x.ndim)
         places = np.flatnonzero(condition)
@@ -150,7 +151,7 @@ def make_compress(node: OnnxNode) -> Kernel:
 def make_non_zero(node: OnnxNode) -> Kernel:
     """The kernel of NonZero: a column of places for each element that is not zero; none has a place in a scalar."""
 
-    def non_zero(x: Any) -> tuple[Any]:
+    def non_zero(x: ArrayOrScalar) -> tuple[Array]:
         if not x.ndim:
             return (np.zeros((0, int(bool(x))), np.int64),)
         return (np.array(np.nonzero(x), np.int64),)
@@ -164,7 +165,7 @@ def make_reverse_sequence(node: OnnxNode) -> Kernel:
     """The kernel of ReverseSequence: the first elements of each sequence backwards."""
     batch_axis, time_axis = node.attr("batch_axis", 1), node.attr("time_axis", 0)
 
-    def reverse_sequence(x: Any, lengths: Any) -> tuple[Any]:
+    def reverse_sequence(x: Array, lengths: Array) -> tuple[Any]:
         if {batch_axis, time_axis} != {0, 1} or x.ndim < 2:
             raise InvalidArgumentError(f"batch_axis and time_axis must be 0 and 1, not {batch_axis} and {time_axis}")
         time, batch = x.shape[time_axis], x.shape[batch_axis]
@@ -185,7 +186,7 @@ def make_trilu(node: OnnxNode) -> Kernel:
     """The kernel of Trilu: the upper or lower triangle of matrices, zeros elsewhere."""
     function = np.triu if node.attr("upper", 1) else np.tril
 
-    def trilu(x: Any, k: Any = None) -> tuple[Any]:
+    def trilu(x: Any, k: Any = None) -> tuple[Array]:
         if x.ndim < 2:
             raise InvalidArgumentError(f"the input must have at least 2 axes, not shape {list(x.shape)}")
         if not x.size:
@@ -203,7 +204,7 @@ def make_center_crop_pad(node: OnnxNode) -> Kernel:
     """The kernel of CenterCropPad: the middle of what is too large, zeros around what is too small."""
     axes = node.attr("axes")
 
-    def center_crop_pad(x: Any, shape: Any) -> tuple[Any]:
+    def center_crop_pad(x: Array, shape: Array) -> tuple[Array]:
         wanted = integers(shape, "shape")
         along = axes_of(range(x.ndim) if axes is None else axes, x.ndim)
         if len(along) != len(wanted):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.linalg.einsum import make_plan
@@ -21,7 +22,7 @@ _MANY: Final = 2**22  # elements; a result of fewer is small
 _EQUATION: Final = re.compile(r"[A-Za-z.,]*(->[A-Za-z.]*)?")
 
 
-def product(a: Any, b: Any) -> Any:
+def product(a: Array, b: Any) -> Any:
     """``a @ b`` in their own dtype."""
     if a.dtype != b.dtype:
         raise InvalidArgumentError(f"A is {a.dtype.name}, but B is {b.dtype.name}")
@@ -41,7 +42,7 @@ def make_gemm(node: OnnxNode) -> Kernel:
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     flip_a, flip_b = node.attr("transA", 0), node.attr("transB", 0)
 
-    def gemm(a: Any, b: Any, c: Any = None) -> tuple[Any]:
+    def gemm(a: Any, b: Array, c: Any = None) -> tuple[Array]:
         if a.ndim != 2 or b.ndim != 2:
             raise InvalidArgumentError(f"A and B must be matrices, not of shapes {list(a.shape)} and {list(b.shape)}")
         result = product(a.T if flip_a else a, b.T if flip_b else b)
@@ -54,7 +55,7 @@ def make_gemm(node: OnnxNode) -> Kernel:
     return gemm
 
 
-def _scaled(x: Any, factor: float) -> Any:
+def _scaled(x: Array, factor: float) -> Array:
     if x.dtype.kind in "iu":
         return (x * factor).astype(x.dtype)
     return np.multiply(x, x.dtype.type(factor))
@@ -85,7 +86,7 @@ def make_einsum(node: OnnxNode) -> Kernel:
     parsed = parse_equation(equation.encode(), operands)
     plans: dict[tuple[Any, ...], Kernel] = {}
 
-    def contract(*values: Any) -> Any:
+    def contract(*values: Array) -> ArrayOrScalar:
         key = (values[0].dtype, *[value.shape for value in values])
         if math.prod([value.size for value in values]) > _MANY:
             _check_einsum_size(equation, values)
@@ -101,7 +102,7 @@ def make_einsum(node: OnnxNode) -> Kernel:
 
 
 def _einsum_of_many(equation: str) -> Kernel:
-    def contract(*values: Any) -> Any:
+    def contract(*values: Any) -> ArrayOrScalar:
         path, _ = np.einsum_path(equation, *values, optimize="greedy")
         _check_einsum_size(equation, values)
         return np.einsum(equation, *values, optimize=path)
@@ -110,7 +111,7 @@ def _einsum_of_many(equation: str) -> Kernel:
     return lambda *values: (computed(*values),)
 
 
-def _check_einsum_size(equation: str, values: tuple[Any, ...]) -> None:
+def _check_einsum_size(equation: str, values: tuple[Array, ...]) -> None:
     """Refuse a result that is larger than memory can be."""
     inputs, _, output = equation.partition("->")
     sizes: dict[str, int] = {}
@@ -129,7 +130,7 @@ def make_det(node: OnnxNode) -> Kernel:
     """The kernel of Det: the determinant of each matrix."""
     determinant = in_single(np.linalg.det)
 
-    def det(x: Any) -> Any:
+    def det(x: Array) -> ArrayOrScalar:
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
             raise InvalidArgumentError(f"the input must be square matrices, not of shape {list(x.shape)}")
         return determinant(x)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, pass_on
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -46,7 +47,7 @@ def _as(construction: OpKernelConstruction) -> Kernel:
         return pass_on
     want = dtype.as_numpy_dtype
 
-    def run(value: Any) -> Any:
+    def run(value: ArrayOrScalar) -> Any:
         got = np.dtype(np.object_) if isinstance(value, bytes) else getattr(value, "dtype", None)
         if got != want:
             raise InvalidArgumentError(f"a tensor of {dtype.name} is expected, not {got or type(value).__name__}")
@@ -62,7 +63,7 @@ def _end(construction: OpKernelConstruction) -> Kernel:
     shape: TensorShape = construction.attr("shape")
     of_none = tuple(size or 0 for size in shape.dims or (0,))
 
-    def run(values: Any) -> Any:
+    def run(values: Any) -> Array:
         found = []
         while values:
             values, value = values
@@ -83,7 +84,7 @@ def _end(construction: OpKernelConstruction) -> Kernel:
 def _length(construction: OpKernelConstruction) -> Kernel:
     axes = construction.attr("axes")
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: ArrayOrScalar) -> Any:
         lengths = [_size(value, axis) for value, axis in zip(inputs, axes, strict=True)]
         if len(set(lengths)) != 1:
             raise InvalidArgumentError(f"the scan inputs have different lengths: {lengths}")
@@ -96,7 +97,7 @@ def _length(construction: OpKernelConstruction) -> Kernel:
 def _slice(construction: OpKernelConstruction) -> Kernel:
     axis, reverse = construction.attr("axis"), construction.attr("reverse")
 
-    def run(x: Any, index: Any) -> Any:
+    def run(x: Array, index: ArrayOrScalar) -> Any:
         size = _size(x, axis)
         place = size - 1 - int(index) if reverse else int(index)
         return np.moveaxis(x, axis, 0)[place]
@@ -104,7 +105,7 @@ def _slice(construction: OpKernelConstruction) -> Kernel:
     return run
 
 
-def _size(value: Any, axis: int) -> int:
+def _size(value: ArrayOrScalar, axis: int) -> int:
     shape: tuple[int, ...] = np.shape(value)
     if not -len(shape) <= axis < len(shape):
         raise InvalidArgumentError(f"a scan input has no axis {axis}; its shape is {list(shape)}")

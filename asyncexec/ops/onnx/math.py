@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.math.binary_math import integer_power
@@ -54,7 +55,7 @@ def make_erf(node: OnnxNode) -> Kernel:
     return of_one(lambda x: erf(x).astype(x.dtype, copy=False))(node)
 
 
-def divide(x: Any, y: Any) -> Any:
+def divide(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x / y; that of integers is rounded towards zero."""
     if x.dtype.kind not in "iu":
         return np.divide(x, y)
@@ -62,7 +63,7 @@ def divide(x: Any, y: Any) -> Any:
     return np.floor_divide(x, y) if x.dtype.kind == "u" else truncating_quotient(x, y)
 
 
-def _refuse_zero(x: Any, y: Any) -> None:
+def _refuse_zero(x: ArrayOrScalar, y: ArrayOrScalar) -> None:
     if y.dtype.kind in "iu" and not np.all(y) and x.size:
         raise InvalidArgumentError("an integer is divided by zero")
 
@@ -75,14 +76,14 @@ def make_mod(node: OnnxNode) -> Kernel:
     """The kernel of Mod: the sign is that of the divisor, or of the dividend with ``fmod``."""
     remainder = np.fmod if node.attr("fmod", 0) else np.remainder
 
-    def mod(x: Any, y: Any) -> Any:
+    def mod(x: Array, y: ArrayOrScalar) -> Array:
         _refuse_zero(x, y)
         return remainder(x, y)
 
     return of_two(mod)(node)
 
 
-def power(x: Any, y: Any) -> Any:
+def power(x: ArrayOrScalar, y: ArrayOrScalar) -> ArrayOrScalar:
     """x to the power of y, in the dtype of x, whatever that of y is."""
     if x.dtype.kind in "iu":
         if y.dtype.kind in "iu":
@@ -123,7 +124,7 @@ onnx_kernel("Sum")(_folded(np.add))
 def make_mean(node: OnnxNode) -> Kernel:
     """The kernel of Mean: that of several tensors, element by element."""
 
-    def mean(first: Any, *others: Any) -> tuple[Any]:
+    def mean(first: Array, *others: ArrayOrScalar) -> tuple[Any]:
         check_broadcast(first, *others)
         total = functools.reduce(np.add, others, first)
         return (np.divide(total, total.dtype.type(len(others) + 1)),)
@@ -136,7 +137,7 @@ def make_mean(node: OnnxNode) -> Kernel:
 def make_clip(node: OnnxNode) -> Kernel:
     """The kernel of Clip: the limits are inputs; where they cross all is the upper one."""
 
-    def clip(x: Any, low: Any = None, high: Any = None) -> tuple[Any]:
+    def clip(x: Any, low: Any = None, high: Any = None) -> tuple[Array]:
         if low is not None:
             x = np.maximum(x, _scalar(low, "min"))
         if high is not None:
@@ -146,7 +147,7 @@ def make_clip(node: OnnxNode) -> Kernel:
     return clip
 
 
-def _scalar(value: Any, what: str) -> Any:
+def _scalar(value: ArrayOrScalar, what: str) -> Any:
     if value.size != 1:
         raise InvalidArgumentError(f"{what} must be a scalar, not of shape {list(value.shape)}")
     return value if value.ndim == 0 else value.reshape(())
@@ -170,7 +171,7 @@ def _accumulating(ufunc: np.ufunc, initial: int) -> Callable[[OnnxNode], Kernel]
         direction = slice(None, None, -1) if node.attr("reverse", 0) else slice(None)
         is_exclusive = node.attr("exclusive", 0)
 
-        def accumulate(x: Any, axis: Any) -> tuple[Any]:
+        def accumulate(x: Array, axis: ArrayOrScalar) -> tuple[Array]:
             along = axis_of(integer(axis, "axis"), x.ndim)
             if not x.size:
                 return (x,)

@@ -149,7 +149,7 @@ class NativeRecurrent:
         prepared = self._fitting(x, given) or self._prepare(code, x, given, work)
         return self._run(code, prepared, x, given)
 
-    def _fitting(self, x: Array, given: dict[str, Any]) -> _Prepared | None:
+    def _fitting(self, x: Array, given: dict[str, Array]) -> _Prepared | None:
         """What is prepared for such inputs."""
         prepared = self._prepared.get((x.shape, x.strides))
         if prepared is None or x.dtype != _FLOAT:
@@ -304,7 +304,7 @@ class NativeRecurrent:
         return first, self._laid_out.get(b, (id(b), i, 1), late) if is_late else first
 
 
-def _is_usual(x: Array, given: dict[str, Any], steps: int) -> bool:
+def _is_usual(x: Array, given: dict[str, Array | None], steps: int) -> bool:
     """Whether all is float32, no gate sees the cell state, and each sequence has all *steps*, always."""
     lengths = given["sequence_lens"]
     if given.get("P") is not None or not (lengths is None or (is_frozen(lengths) and (lengths == steps).all())):

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_values
 from asyncexec.framework.kernel_registry import register_kernel
@@ -125,7 +126,7 @@ def _with_all(kernel: Kernel) -> Kernel:
 def _with_absent(kernel: Kernel, node: OnnxNode) -> Kernel:
     named = [slot for slot, is_named in enumerate(node.outputs) if is_named]
 
-    def run(*inputs: Any) -> tuple[Any, ...]:
+    def run(*inputs: ArrayOrScalar) -> tuple[Any, ...]:
         given = iter(inputs)
         outputs = kernel(*[next(given) if is_named else None for is_named in node.inputs])
         return as_values(outputs[slot] for slot in named)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.math.order_statistics import top_k
@@ -29,7 +30,7 @@ def make_top_k_by_attr(node: OnnxNode) -> Kernel:
     return lambda x: extremes(x, count, axis, True)
 
 
-def extremes(x: Any, count: int, axis: int, is_largest: bool) -> tuple[Any, Any]:
+def extremes(x: Any, count: int, axis: int, is_largest: bool) -> tuple[Array, Array]:
     """The *count* largest or smallest elements along *axis*, and where they are."""
     along = axis_of(axis, x.ndim)
     if not 0 <= count <= x.shape[along]:
@@ -49,7 +50,7 @@ def make_unique(node: OnnxNode) -> Kernel:
     """The kernel of Unique: elements or slices, sorted or by their first place, and where they were."""
     axis, is_sorted = node.attr("axis"), bool(node.attr("sorted", 1))
 
-    def unique(x: Any) -> tuple[Any, ...]:
+    def unique(x: Any) -> tuple[Array, ...]:
         x = as_array(x)
         x = x.reshape(-1) if axis is None else x
         along = axis_of(axis or 0, x.ndim)
@@ -64,7 +65,7 @@ def make_unique(node: OnnxNode) -> Kernel:
     return unique
 
 
-def _keys(x: Any) -> Any:
+def _keys(x: Array) -> ArrayOrScalar:
     """*x* as numbers in the same order, which numpy can group by slices."""
     if x.dtype.kind == "V":
         return x.astype(np.float32)

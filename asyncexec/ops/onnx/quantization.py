@@ -81,7 +81,7 @@ def make_quantize_linear(node: OnnxNode) -> Kernel:
     wanted = dtype_of_code(code) if code else None
     divide_in = dtype_of_code(precision) if precision else None
 
-    def kernel(x: Any, scale: Any, zero: Any = None) -> tuple[Array]:
+    def kernel(x: Array, scale: Any, zero: Any = None) -> tuple[Array]:
         dtype = wanted if wanted is not None else np.dtype(np.uint8) if zero is None else zero.dtype
         if zero is not None:
             need(zero.dtype == dtype, f"y_zero_point is {zero.dtype}, but output_dtype is {dtype}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import check_shape, refusing
@@ -20,7 +20,7 @@ def generator_of(node: OnnxNode) -> np.random.Generator:
     return np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
 
 
-def _sample(node: OnnxNode, generator: np.random.Generator, shape: Any, dtype: NumpyDType) -> Any:
+def _sample(node: OnnxNode, generator: np.random.Generator, shape: Any, dtype: NumpyDType) -> Array:
     check_shape(shape, dtype)
     if dtype.kind == "O":
         raise InvalidArgumentError("strings cannot be random")
@@ -54,7 +54,7 @@ def make_bernoulli(node: OnnxNode) -> Kernel:
     generator, number = generator_of(node), node.attr("dtype")
     dtype = None if number is None else numpy_dtype(number)
 
-    def bernoulli(x: Any) -> tuple[Any]:
+    def bernoulli(x: Array) -> tuple[Array]:
         return (np.asarray(generator.random(x.shape) < x.astype(np.float64)).astype(dtype or x.dtype),)
 
     return bernoulli
@@ -68,7 +68,7 @@ def make_multinomial(node: OnnxNode) -> Kernel:
     if count < 0 or dtype.kind not in "iu":
         raise InvalidArgumentError(f"{count} samples of {dtype.name} cannot be drawn")
 
-    def multinomial(x: Any) -> tuple[Any]:
+    def multinomial(x: Array) -> tuple[Any]:
         if x.ndim != 2 or not x.shape[1]:
             raise InvalidArgumentError(f"the input must be [batch, classes], not of shape {list(x.shape)}")
         check_shape([len(x), count], dtype)

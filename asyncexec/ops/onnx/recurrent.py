@@ -51,7 +51,7 @@ class _Layer:
     input_forget: bool
     native: NativeRecurrent | None = None  # if native code may do it
 
-    def run(self, x: Array, given: dict[str, Any]) -> tuple[Any, ...]:
+    def run(self, x: Array, given: dict[str, Any]) -> tuple[Array, ...]:
         """Y, Y_h and, of an LSTM, Y_c."""
         found = None if self.native is None else self.native.run_again(x, given)
         if found is None:
@@ -59,7 +59,7 @@ class _Layer:
             found = None if self.native is None else self.native.run(x, given)
         return self._by_numpy(x, given) if found is None else found
 
-    def _by_numpy(self, x: Array, given: dict[str, Any]) -> tuple[Any, ...]:
+    def _by_numpy(self, x: Array, given: dict[str, Any]) -> tuple[Array, ...]:
         steps_first = x.swapaxes(0, 1) if self.batch_first else x
         h, c = self._initial(given["initial_h"]), self._initial(given.get("initial_c"))
         cells = wide(steps_first)
@@ -188,7 +188,7 @@ def _with_rule(kernel: Kernel, layer: _Layer) -> Kernel:
     return kernel
 
 
-def _check(layer: _Layer, x: Array, given: dict[str, Any]) -> None:
+def _check(layer: _Layer, x: Array, given: dict[str, Array]) -> None:
     """InvalidArgumentError unless the inputs fit each other and the attributes."""
     need_rank(x, 3, "X")
     need_rank(given["W"], 3, "W")
@@ -225,7 +225,7 @@ def make_recurrent(node: OnnxNode) -> Kernel:
 
     def kernel(
         x: Array, w: Array, r: Array, b: object = None, sequence_lens: object = None, initial_h: object = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array, ...]:
         given = {"W": w, "R": r, "B": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
         return layer.run(x, given)[: node.num_outputs]
 
@@ -246,7 +246,7 @@ def make_lstm(node: OnnxNode) -> Kernel:
         initial_h: object = None,
         initial_c: object = None,
         p: object = None,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array, ...]:
         given = {"W": w, "R": r, "B": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
         given |= {"initial_c": initial_c, "P": p}
         return layer.run(x, given)[: node.num_outputs]

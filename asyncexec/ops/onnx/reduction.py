@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import axes_of, axis_of, integers, is_half, refusing
@@ -20,7 +21,7 @@ _add: Final[Callable[..., Any]] = np.add.reduce
 _multiply: Final[Callable[..., Any]] = np.multiply.reduce
 
 
-def _total(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _total(x: Array, axes: Axes, keepdims: bool) -> Any:
     return _add(x, axes, x.dtype, keepdims=keepdims)
 
 
@@ -28,7 +29,7 @@ def _product(x: Any, axes: Axes, keepdims: bool) -> Any:
     return _multiply(x, axes, x.dtype, keepdims=keepdims)
 
 
-def _mean(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _mean(x: Any, axes: Axes, keepdims: bool) -> ArrayOrScalar:
     count = x.size if axes is None else math.prod(x.shape[axis] for axis in axes)
     total = _total(x, axes, keepdims)
     if x.dtype.kind in "iu":
@@ -36,11 +37,11 @@ def _mean(x: Any, axes: Axes, keepdims: bool) -> Any:
     return np.divide(total, x.dtype.type(count))
 
 
-def _total_of_absolutes(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _total_of_absolutes(x: ArrayOrScalar, axes: Axes, keepdims: bool) -> ArrayOrScalar:
     return _total(np.absolute(x), axes, keepdims)
 
 
-def _total_of_squares(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _total_of_squares(x: Array, axes: Axes, keepdims: bool) -> Any:
     return _total(np.square(x), axes, keepdims)
 
 
@@ -52,7 +53,7 @@ def _log_of_total(x: object, axes: Axes, keepdims: bool) -> Any:
     return np.log(_total(_real(x), axes, keepdims))
 
 
-def _log_of_total_of_exponentials(x: Any, axes: Axes, keepdims: bool) -> Any:
+def _log_of_total_of_exponentials(x: Array, axes: Axes, keepdims: bool) -> Array:
     x = _real(x)
     largest = np.maximum.reduce(x, axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isfinite(largest), largest, x.dtype.type(0))
@@ -60,7 +61,7 @@ def _log_of_total_of_exponentials(x: Any, axes: Axes, keepdims: bool) -> Any:
     return result if keepdims else np.squeeze(result, tuple(range(x.ndim)) if axes is None else axes)
 
 
-def _real(x: Any) -> Any:
+def _real(x: Any) -> Array:
     return x.astype(np.float64) if x.dtype.kind in "iu" else x
 
 
@@ -72,7 +73,7 @@ def _smallest(x: object, axes: Axes, keepdims: bool) -> Any:
     return _extreme(np.minimum, x, axes, keepdims, is_largest=False)
 
 
-def _extreme(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool, *, is_largest: bool) -> Any:
+def _extreme(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool, *, is_largest: bool) -> ArrayOrScalar:
     if x.size:
         return ufunc.reduce(x, axes, keepdims=keepdims)
     if x.dtype.kind in "iu":
@@ -108,7 +109,7 @@ def _reducer(op_type: str) -> Reducer:
     if op_type in _EXACT_IN_HALVES:
         return function
 
-    def reduce(x: Any, axes: Axes, keepdims: bool) -> Any:
+    def reduce(x: Array, axes: Axes, keepdims: bool) -> Any:
         if is_half(x.dtype):
             return function(x.astype(np.float32), axes, keepdims).astype(x.dtype)
         return function(x, axes, keepdims).astype(x.dtype, copy=False)
@@ -122,7 +123,7 @@ def make_reduction(node: OnnxNode) -> Kernel:
     function, keepdims = _reducer(node.op_type), bool(node.attr("keepdims", 1))
     of_none = () if node.attr("noop_with_empty_axes", 0) else None
 
-    def reduce(x: Any, axes: Any = None) -> tuple[Any]:
+    def reduce(x: Any, axes: Any = None) -> tuple[ArrayOrScalar]:
         if axes is None or not np.size(axes):
             return (function(x, of_none, keepdims),)
         return (function(x, axes_of(integers(np.atleast_1d(axes), "axes"), x.ndim), keepdims),)
@@ -150,7 +151,7 @@ def make_arg_extreme(node: OnnxNode) -> Kernel:
     axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
     from_end = node.attr("select_last_index", 0)
 
-    def arg_extreme(x: Any) -> tuple[Any]:
+    def arg_extreme(x: ArrayOrScalar) -> tuple[Array]:
         along = axis_of(axis, x.ndim)
         if not x.shape[along]:
             raise InvalidArgumentError(f"axis {axis} of shape {list(x.shape)} has no elements")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.arrays import empty, need, need_shape, wide
 from asyncexec.ops.onnx.interpolation import Border, cubic_taps, linear_taps, sample, zeros_outside
@@ -95,7 +95,7 @@ def make_affine_grid(node: OnnxNode) -> Kernel:
     """The kernel of AffineGrid: the places that an affine map gives to the cells of an image."""
     aligned = bool(node.attr("align_corners", 0))
 
-    def kernel(theta: Array, size: Any) -> tuple[Array]:
+    def kernel(theta: Array, size: ArrayOrScalar) -> tuple[Array]:
         sizes = [int(n) for n in np.reshape(size, -1)]
         need(len(sizes) in (4, 5) and min(sizes) >= 0, f"size must be 4 or 5 numbers, not {sizes}")
         rank = len(sizes) - 2

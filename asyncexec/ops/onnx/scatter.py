@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import axis_of, refusing
@@ -35,7 +36,7 @@ def make_scatter_elements(node: OnnxNode) -> Kernel:
     """The kernel of ScatterElements: an update for each index, whose place along the axis the index is."""
     axis, combine = node.attr("axis", 0), _reduction(node)
 
-    def scatter_elements(x: Any, indices: Any, updates: Any) -> tuple[Any]:
+    def scatter_elements(x: Array, indices: Array, updates: Array) -> tuple[Array]:
         along = axis_of(axis, x.ndim)
         if indices.shape != updates.shape:
             raise InvalidArgumentError(f"indices {list(indices.shape)} and updates {list(updates.shape)} differ")
@@ -50,7 +51,7 @@ def make_scatter_nd(node: OnnxNode) -> Kernel:
     """The kernel of ScatterND: an update, an element or a slice, for each point in the last axis of the indices."""
     combine = _reduction(node)
 
-    def scatter_nd(x: Any, indices: Any, updates: Any) -> tuple[Any]:
+    def scatter_nd(x: Array, indices: Array, updates: Array) -> tuple[Array]:
         index = point_index(x, indices)
         if updates.shape != (*indices.shape[:-1], *x.shape[len(index) :]):
             raise InvalidArgumentError(
@@ -61,7 +62,7 @@ def make_scatter_nd(node: OnnxNode) -> Kernel:
     return scatter_nd
 
 
-def _with_updates(x: Any, index: tuple[Any, ...], updates: Any, combine: np.ufunc | None) -> Any:
+def _with_updates(x: Array, index: tuple[Array, ...], updates: Array, combine: np.ufunc | None) -> Array:
     if updates.dtype != x.dtype:
         raise InvalidArgumentError(f"updates are {updates.dtype.name}, but the data is {x.dtype.name}")
     result = np.array(x)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError, OutOfRangeError
 from asyncexec.framework.kernel import Kernel, as_value
 from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
@@ -33,7 +34,7 @@ def _at(node: OnnxNode) -> Kernel:
 
 @onnx_kernel("SequenceInsert", since=11)
 def _insert(node: OnnxNode) -> Kernel:
-    def run(sequence: Any, tensor: Any, position: Any = None) -> tuple[list[Any]]:
+    def run(sequence: Any, tensor: Any, position: Any = None) -> tuple[list[ArrayOrScalar]]:
         members = list(_sequence(sequence))
         place = len(members) if position is None else _position(position, sequence, len(members) + 1, len(members))
         members.insert(place, tensor)
@@ -119,13 +120,13 @@ def _get_element(node: OnnxNode) -> Kernel:
     return run
 
 
-def _sequence(value: object) -> list[Any]:
+def _sequence(value: object) -> list[ArrayOrScalar]:
     if not isinstance(value, list):
         raise InvalidArgumentError(f"a sequence is expected, a list, not {type(value).__name__}")
     return value
 
 
-def _position(position: Any, sequence: Any, limit: int, length: int | None = None) -> int:
+def _position(position: ArrayOrScalar, sequence: Any, limit: int, length: int | None = None) -> int:
     """*position*, from the end of *length* where negative, below *limit*."""
     length = limit if length is None else length
     if np.size(position) != 1:

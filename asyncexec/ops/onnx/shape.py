@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import as_array, axes_of, axis_of, check_shape, integers, refusing
@@ -41,7 +42,7 @@ def make_reshape(node: OnnxNode) -> Kernel:
     """The kernel of Reshape; a 0 copies the size that is there unless ``allowzero``."""
     copies_zero = not node.attr("allowzero", 0)
 
-    def reshape(x: Any, shape: Any) -> tuple[Any]:
+    def reshape(x: Any, shape: ArrayOrScalar) -> tuple[Array]:
         x, wanted = as_array(x), integers(shape, "shape")
         dims = wanted
         if 0 in wanted:
@@ -76,7 +77,7 @@ def make_flatten(node: OnnxNode) -> Kernel:
     """The kernel of Flatten: a matrix with the axes before ``axis`` as rows."""
     axis = node.attr("axis", 1)
 
-    def flatten(x: Any) -> tuple[Any]:
+    def flatten(x: ArrayOrScalar) -> tuple[Any]:
         x = as_array(x)
         if not -x.ndim <= axis <= x.ndim:
             raise InvalidArgumentError(f"axis {axis} is outside of [{-x.ndim}, {x.ndim}]")
@@ -86,7 +87,7 @@ def make_flatten(node: OnnxNode) -> Kernel:
     return flatten
 
 
-def squeezed(x: Any, axes: Sequence[int] | None) -> Any:
+def squeezed(x: Any, axes: Sequence[int] | None) -> ArrayOrScalar:
     """*x* without those of *axes*, or without all that have size 1."""
     x = as_array(x)
     if axes is None:
@@ -97,7 +98,7 @@ def squeezed(x: Any, axes: Sequence[int] | None) -> Any:
         raise InvalidArgumentError(f"axes {list(axes)} of shape {list(x.shape)} are not all of size 1") from error
 
 
-def unsqueezed(x: Any, axes: Sequence[int] | None) -> Any:
+def unsqueezed(x: Any, axes: Sequence[int] | None) -> Array:
     """*x* with axes of size 1 that stand at *axes* of the result."""
     x = as_array(x)
     if axes is None:
@@ -133,7 +134,7 @@ def make_transpose(node: OnnxNode) -> Kernel:
     """The kernel of Transpose: axes in another order, backwards if none is given."""
     perm = node.attr("perm")
 
-    def transpose(x: Any) -> tuple[Any]:
+    def transpose(x: ArrayOrScalar) -> tuple[Any]:
         x = as_array(x)
         if perm is None:
             return (x.transpose(),)
@@ -149,7 +150,7 @@ def make_transpose(node: OnnxNode) -> Kernel:
 def make_expand(node: OnnxNode) -> Kernel:
     """The kernel of Expand: broadcast to a shape, to which the input's own sizes broadcast as well."""
 
-    def expand(x: Any, shape: Any) -> tuple[Any]:
+    def expand(x: Any, shape: Array) -> tuple[Any]:
         x, wanted = as_array(x), integers(shape, "shape")
         if tuple(wanted) == x.shape:
             return (x,)
@@ -168,7 +169,7 @@ def broadcast_sizes(shape: Sequence[int], wanted: Sequence[int]) -> list[int]:
     return dims
 
 
-def broadcast_copy(x: Any, dims: Sequence[int]) -> Any:
+def broadcast_copy(x: ArrayOrScalar, dims: Sequence[int]) -> Array:
     """*x* written out to shape *dims*, the memory checked before it is taken."""
     check_shape(dims, x.dtype)
     result = np.empty(dims, x.dtype)
@@ -181,7 +182,7 @@ def broadcast_copy(x: Any, dims: Sequence[int]) -> Any:
 def make_tile(node: OnnxNode) -> Kernel:
     """The kernel of Tile: the tensor repeated along each axis."""
 
-    def tile(x: Any, repeats: Any) -> tuple[Any]:
+    def tile(x: ArrayOrScalar, repeats: Array) -> tuple[Any]:
         x, times = as_array(x), integers(repeats, "repeats")
         if len(times) != x.ndim or min(times, default=0) < 0:
             raise InvalidArgumentError(f"repeats {times} do not fit shape {list(x.shape)}")
@@ -252,13 +253,13 @@ def make_concat(node: OnnxNode) -> Kernel:
     """The kernel of Concat."""
     axis = node.attr("axis")
 
-    def concat(*values: Any) -> tuple[Any]:
+    def concat(*values: Array) -> tuple[Array]:
         return (np.concatenate(values, axis, dtype=values[0].dtype, casting="no"),)
 
     return concat
 
 
-def _split_at(x: Any, axis: int, sizes: Sequence[int]) -> tuple[Any, ...]:
+def _split_at(x: Array, axis: int, sizes: Sequence[int]) -> tuple[Array, ...]:
     """*x* in parts of *sizes* along *axis*."""
     if min(sizes, default=0) < 0 or sum(sizes) != x.shape[axis]:
         raise InvalidArgumentError(f"sizes {list(sizes)} do not sum to size {x.shape[axis]} of axis {axis}")
@@ -278,7 +279,7 @@ def make_split(node: OnnxNode) -> Kernel:
     if count != node.num_outputs:
         raise InvalidArgumentError(f"num_outputs is {count}, but there are {node.num_outputs}")
 
-    def split(x: Any, given: Any = None) -> tuple[Any, ...]:
+    def split(x: Any, given: Any = None) -> tuple[Array, ...]:
         along = axis_of(axis, x.ndim)
         wanted = sizes if given is None else integers(given, "split")
         if wanted is None:

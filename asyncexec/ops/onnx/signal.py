@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.common import axis_of, check_shape, in_single, integer, refusing
@@ -41,7 +41,7 @@ def make_dft_by_attr(node: OnnxNode) -> Kernel:
 def _transform(node: OnnxNode) -> Callable[[Any, Any, int], Any]:
     is_inverse, is_onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
 
-    def transform(x: Any, length: Any, axis: int) -> Any:
+    def transform(x: Array, length: np.generic | None, axis: int) -> Array:
         along = axis_of(axis, x.ndim)
         if along == x.ndim - 1 or x.shape[-1] not in (1, 2):
             raise InvalidArgumentError(f"axis {axis} of shape {list(x.shape)} is none of a signal")
@@ -59,7 +59,7 @@ def _transform(node: OnnxNode) -> Callable[[Any, Any, int], Any]:
     return transform
 
 
-def _fourier(x: Any, points: int, axis: int, is_inverse: bool, is_onesided: bool) -> Any:
+def _fourier(x: Array, points: int, axis: int, is_inverse: bool, is_onesided: bool) -> Array:
     is_real = x.shape[-1] == 1
     signal = x[..., 0] if is_real else x[..., 0] + 1j * x[..., 1]
     if is_inverse and is_onesided:
@@ -74,7 +74,7 @@ def _fourier(x: Any, points: int, axis: int, is_inverse: bool, is_onesided: bool
     return as_pairs(result, x.dtype)
 
 
-def as_pairs(values: Any, dtype: NumpyDType) -> Any:
+def as_pairs(values: Array, dtype: NumpyDType) -> Array:
     """Complex *values* as pairs of *dtype* in one more axis."""
     return np.stack([values.real, values.imag], -1).astype(dtype, copy=False)
 
@@ -85,7 +85,7 @@ def make_stft(node: OnnxNode) -> Kernel:
     """The kernel of STFT: the transform of frames that a window slides over."""
     is_onesided = bool(node.attr("onesided", 1))
 
-    def transform(signal: Any, window: Any, step: int, length: int) -> Any:
+    def transform(signal: Array, window: Array, step: int, length: int) -> Any:
         frames = np.lib.stride_tricks.sliding_window_view(signal, len(window), 1)[:, ::step]
         count = 1 + (signal.shape[1] - length) // step
         weighted = np.moveaxis(frames[:, :count], -1, -2) * window[:, None]
@@ -103,7 +103,7 @@ def make_stft(node: OnnxNode) -> Kernel:
     return stft
 
 
-def _check_frames(signal: Any, step: int, window: Any, length: int) -> None:
+def _check_frames(signal: Array, step: int, window: Array, length: int) -> None:
     if signal.ndim != 3 or signal.shape[2] not in (1, 2):
         raise InvalidArgumentError(f"a signal is [batch, length, 1 or 2], not {list(signal.shape)}")
     if step < 1 or not 1 <= len(window) <= length <= signal.shape[1]:
@@ -143,7 +143,9 @@ def make_mel_weight_matrix(node: OnnxNode) -> Kernel:
     """The kernel of MelWeightMatrix: how much of each frequency is in each band of the mel scale."""
     dtype = numpy_dtype(node.attr("output_datatype", 1))
 
-    def mel_weight_matrix(bands: object, points: object, rate: object, low: Any, high: Any) -> tuple[Any]:
+    def mel_weight_matrix(
+        bands: object, points: object, rate: object, low: ArrayOrScalar, high: ArrayOrScalar
+    ) -> tuple[Any]:
         count, length, sample_rate = (integer(value, "a size") for value in (bands, points, rate))
         rows = length // 2 + 1
         if count < 0 or length < 1 or sample_rate < 1:
@@ -157,7 +159,7 @@ def make_mel_weight_matrix(node: OnnxNode) -> Kernel:
     return mel_weight_matrix
 
 
-def _mel_edges(count: int, length: int, rate: int, low: float, high: float) -> Any:
+def _mel_edges(count: int, length: int, rate: int, low: float, high: float) -> ArrayOrScalar:
     """At which frequency, as a row of the matrix, each band begins; two more for where the last has middle and end."""
     first, last = _MEL * math.log1p(low / 700), _MEL * math.log1p(high / 700)
     mels = np.arange(count + 2) * ((last - first) / (count + 2)) + first

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.onnx.common import as_array, check_shape, of_two, refusing
@@ -61,7 +62,7 @@ def make_string_normalizer(node: OnnxNode) -> Kernel:
     key: Callable[[str], str] = str if is_case_sensitive else str.lower
     change, stopwords = _CASES[action], {key(text_of(word)) for word in _words(node.attr("stopwords", []))}
 
-    def string_normalizer(x: Any) -> tuple[Any]:
+    def string_normalizer(x: Any) -> tuple[Array]:
         x = as_array(x)
         if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != 1):
             raise InvalidArgumentError(f"the input must be of shape [C] or [1, C], not {list(x.shape)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind
 from asyncexec.ops.onnx.common import as_array, check_shape, refusing
@@ -57,7 +58,7 @@ def make_tfidf_vectorizer(node: OnnxNode) -> Kernel:
     if mode != "TF" and weights.size:
         factors[columns] = weights
 
-    def tfidf_vectorizer(x: Any) -> tuple[Any]:
+    def tfidf_vectorizer(x: Any) -> tuple[Array]:
         x = as_array(x)
         if x.ndim > 2:
             raise InvalidArgumentError(f"the input must be of shape [C] or [N, C], not {list(x.shape)}")

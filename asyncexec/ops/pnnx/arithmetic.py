@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel
@@ -50,7 +51,7 @@ def as_dtype_of_torch(result: object, values: Sequence[object]) -> Any:
     return result
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x))."""
     return np.reciprocal(1 + np.exp(-x))
 
@@ -61,7 +62,7 @@ def load_erf() -> Callable[[Any], Any]:
     return function
 
 
-def _size(x: Any, dim: object = None) -> Any:
+def _size(x: ArrayOrScalar, dim: object = None) -> Any:
     shape = np.shape(x)
     if dim is None:
         return shape
@@ -70,7 +71,7 @@ def _size(x: Any, dim: object = None) -> Any:
     return shape[dim]
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: Any, y: int | float) -> ArrayOrScalar:
     if isinstance(x, int) and isinstance(y, int):
         x = float(x) if y < 0 else np.int64(x)
     return np.power(x, y)
@@ -90,7 +91,7 @@ def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scaled_add(sign: int) -> Callable[..., Any]:
-    def add(x: Any, y: Any, alpha: Any = 1) -> Any:
+    def add(x: ArrayOrScalar | int, y: ArrayOrScalar | float, alpha: int = 1) -> Array:
         scaled = y if alpha == 1 else np.multiply(y, alpha)
         return np.add(x, scaled) if sign > 0 else np.subtract(x, scaled)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
@@ -68,7 +68,7 @@ def _var(node: PnnxNode) -> Kernel:
     axes, keeps = _axes(node), bool(node.param("keepdim"))
     less = node.param("correction", int(bool(node.param("unbiased", True))))
 
-    def var(x: Any) -> Any:
+    def var(x: ArrayOrScalar) -> Any:
         exact = x.astype(np.float32) if x.dtype == np.float16 else x
         total = np.sum(exact, axis=axes, keepdims=True)
         count = x.size / max(total.size, 1)
