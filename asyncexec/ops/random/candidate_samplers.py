@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.file_access import named_path
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -79,7 +80,7 @@ register_op(
 )
 
 
-def _expected(probabilities: Any, count: int, num_tries: int) -> Any:
+def _expected(probabilities: Array, count: int, num_tries: int) -> Array:
     """How often a class of each probability is expected among the sampled ones."""
     if num_tries == count:
         return probabilities * np.float32(count)
@@ -87,7 +88,7 @@ def _expected(probabilities: Any, count: int, num_tries: int) -> Any:
     return -np.expm1((np.float32(num_tries) * logarithms).astype(np.float64)).astype(np.float32)
 
 
-def _checked_classes(classes: Any, num_true: int, size: int) -> Any:
+def _checked_classes(classes: Any, num_true: int, size: int) -> Array:
     if np.ndim(classes) != 2:
         raise InvalidArgumentError(f"true_classes must be a matrix, not of shape {list(np.shape(classes))}")
     if classes.shape[1] != num_true:
@@ -107,7 +108,7 @@ def _sampling(construction: OpKernelConstruction, sampler_of: Callable[[], Range
     if count > _MAX_SAMPLED:
         raise ResourceExhaustedError(f"{count} candidates take too much memory", op=construction.op)
 
-    def kernel(classes: Any) -> tuple[Any, Any, Any]:
+    def kernel(classes: Array) -> tuple[Any, Array, Array]:
         _checked_classes(classes, num_true, size)
         sampler = sampler_of()
         words = Words(state.reserve(-(-_WORDS_RESERVED * count // 4)))
@@ -181,7 +182,7 @@ def _column(data: bytes) -> list[float]:
     return weights
 
 
-def _weights(construction: OpKernelConstruction, unigrams: Sequence[float]) -> Any:
+def _weights(construction: OpKernelConstruction, unigrams: Sequence[float]) -> Array:
     """The weights of the classes of this shard; reserved ones have none."""
     reserved, shards, shard = (construction.attr(name) for name in ("num_reserved_ids", "num_shards", "shard"))
     if not 0 <= reserved <= construction.attr("range_max") * shards:
@@ -217,7 +218,7 @@ def compute_accidental_hits(construction: OpKernelConstruction) -> Kernel:
     """Where true classes are among the sampled ones, with weights that take them out of a softmax."""
     num_true = construction.attr("num_true")
 
-    def kernel(classes: Any, sampled: Any) -> tuple[Any, Any, Any]:
+    def kernel(classes: Array, sampled: Array) -> tuple[Any, Any, Any]:
         if np.ndim(classes) != 2 or classes.shape[1] != num_true:
             raise InvalidArgumentError(
                 f"true_candidates must be a batch_size * num_true matrix, not of shape {list(np.shape(classes))}"

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
+
 _M0: Final = 0xD2511F53
 _M1: Final = 0xCD9E8D57
 _W0: Final = 0x9E3779B9
@@ -64,7 +66,7 @@ def blocks(generator: Philox, count: int) -> Any:
     return blocks_at(generator, np.arange(count, dtype=np.uint64))
 
 
-def blocks_at(generator: Philox, offsets: Any) -> Any:
+def blocks_at(generator: Philox, offsets: Array) -> Any:
     """The blocks that lie *offsets* (uint64 vector) further on: uint32 of shape [len(offsets), 4]."""
     result = np.empty((len(offsets), 4), np.uint32)
     low, high = np.uint64(generator.counter & _MASK64), np.uint64(generator.counter >> 64)
@@ -74,7 +76,7 @@ def blocks_at(generator: Philox, offsets: Any) -> Any:
     return result
 
 
-def _fill(result: Any, key: int, lows: Any, highs: Any) -> None:
+def _fill(result: Array, key: int, lows: Array, highs: Array) -> None:
     """The ten rounds; every word is kept in the low half of a uint64, so that products do not overflow."""
     mask, half = np.uint64(_MASK32), np.uint64(32)
     c0, c1, c2, c3 = lows & mask, lows >> half, highs & mask, highs >> half

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -87,7 +88,7 @@ def _by_normals(dtype: DType, low: object, high: object, per_block: int) -> _Tri
     return _Trials(1, per_block, draw, _MAX_REJECTED + 1)
 
 
-def _by_uniforms(dtype: DType, low: Any, span: Any, per_block: int) -> _Trials:
+def _by_uniforms(dtype: DType, low: Any, span: np.generic, per_block: int) -> _Trials:
     sampler, number = uniform(dtype), dtype.as_numpy_dtype.type
     shift = number(0) if low < 0 else low * low
 
@@ -131,7 +132,7 @@ def _accepted(generator: Philox, count: int, trials: _Trials) -> tuple[list[Any]
     return found, generator
 
 
-def _fill(generator: Philox, rows: Any, dtype: DType, parameters: Sequence[Any]) -> None:
+def _fill(generator: Philox, rows: Any, dtype: DType, parameters: Sequence[Array]) -> None:
     """Fill each of *rows* with numbers of its own parameters: vectors of means, deviations and both bounds."""
     for row, mean, deviation, low, high in zip(rows, *parameters, strict=True):
         if not (deviation > 0 and low < high and (np.isfinite(low) or np.isfinite(high))):
@@ -148,7 +149,7 @@ def parameterized_truncated_normal(construction: OpKernelConstruction) -> Kernel
     """Normal numbers between bounds; the parameters are those of the rows of the result, or of all of it."""
     state, dtype = node_generator(construction), construction.attr("dtype")
 
-    def kernel(shape: Any, *parameters: Any) -> Any:
+    def kernel(shape: Array, *parameters: ArrayOrScalar) -> Array:
         sizes = spelled_shape(shape, dtype.itemsize)
         if not sizes:
             raise InvalidArgumentError("Shape tensor must not be empty, got []")
@@ -179,7 +180,7 @@ def stateless_parameterized_truncated_normal(construction: OpKernelConstruction)
     """Normal numbers between bounds, by seed; the result's last dimensions are those of the parameters."""
     dtype = construction.attr("dtype")
 
-    def kernel(shape: Any, seed: object, *parameters: Any) -> Any:
+    def kernel(shape: Array, seed: object, *parameters: ArrayOrScalar) -> ArrayOrScalar:
         generator = seeded(seed)
         try:
             spread = np.broadcast_arrays(*parameters)

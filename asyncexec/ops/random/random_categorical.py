@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.random.philox import Philox
 from asyncexec.ops.random.random_distributions import unit_doubles
 from asyncexec.process.free_memory import check_array
 
 
-def draw_classes(logits: Any, num_samples: Any, dtype: NumpyDType, reserve: Callable[[int], Philox]) -> Any:
+def draw_classes(logits: Any, num_samples: Any, dtype: NumpyDType, reserve: Callable[[int], Philox]) -> Array:
     """*num_samples* classes for each row; ``reserve(count)`` gives the generator, with that many samples set aside."""
     if logits.ndim != 2:
         raise InvalidArgumentError(f"logits should be a matrix, got shape {list(logits.shape)}")
@@ -36,7 +36,7 @@ def draw_classes(logits: Any, num_samples: Any, dtype: NumpyDType, reserve: Call
     return result
 
 
-def _cumulative(logits: Any) -> Any:
+def _cumulative(logits: Array) -> Array:
     """Running sums of the unnormalized probabilities; what is not finite counts nothing."""
     wide = logits.astype(np.float64)
     is_finite = np.isfinite(wide)

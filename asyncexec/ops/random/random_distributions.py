@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.types import DType, bfloat16, float16, float32, float64
 from asyncexec.ops.random.philox import Philox, blocks, blocks_at
 
@@ -27,25 +27,25 @@ _ROUND_BLOCKS: Final = 4  # drawn for each group of a truncated distribution in 
 _LEAST: Final = 1e-7  # no smaller number goes into a logarithm
 
 
-def unit_floats_of(words: Any) -> Any:
+def unit_floats_of(words: Array) -> Array:
     """Words to floats in [0, 1)."""
     return ((words & np.uint32(0x7FFFFF)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
 
 
-def unit_doubles_of(words: Any) -> Any:
+def unit_doubles_of(words: Array) -> Array:
     """Pairs of words (the last dimension) to doubles in [0, 1)."""
     high = (words[..., 0] & np.uint32(0xFFFFF)).astype(np.uint64)
     bits = (high << np.uint64(32)) | words[..., 1] | np.uint64(1023 << 52)
     return bits.view(np.float64) - 1.0
 
 
-def unit_doubles(generator: Philox, count: int) -> Any:
+def unit_doubles(generator: Philox, count: int) -> Array:
     """*count* doubles in [0, 1)."""
     words = blocks(generator, (count + 1) // 2)
     return unit_doubles_of(words.reshape(-1, 2))[:count]
 
 
-def _float_pairs(words: Any) -> Any:
+def _float_pairs(words: Array) -> Array:
     """Pairs of words (the last dimension) to pairs of normal float32."""
     uniform_floats = np.maximum(unit_floats_of(words[..., 0]), np.float32(_LEAST)).astype(np.float64)
     radius = np.sqrt(np.float32(-2) * np.log(uniform_floats).astype(np.float32))
@@ -53,7 +53,7 @@ def _float_pairs(words: Any) -> Any:
     return np.stack([np.sin(angle).astype(np.float32) * radius, np.cos(angle).astype(np.float32) * radius], axis=-1)
 
 
-def double_pairs(words: Any) -> Any:
+def double_pairs(words: Any) -> Array:
     """Blocks to pairs of normal float64."""
     pairs = words.reshape(*words.shape[:-1], 2, 2)
     radius = np.sqrt(-2.0 * each_of(math.log, np.maximum(unit_doubles_of(pairs[..., 0, :]), _LEAST)))
@@ -61,7 +61,7 @@ def double_pairs(words: Any) -> Any:
     return np.stack([each_of(math.sin, angle) * radius, each_of(math.cos, angle) * radius], axis=-1)
 
 
-def each_of(function: Callable[..., float], values: Any, *others: Any) -> Any:
+def each_of(function: Callable[..., float], values: Array, *others: Array) -> Array:
     """*function* of each double by the C library, as in TensorFlow; numpy's own may differ in the last bit."""
     lists = (array.ravel().tolist() for array in (values, *others))
     return np.fromiter(map(function, *lists), np.float64, values.size).reshape(values.shape)
@@ -76,14 +76,14 @@ def uniform(dtype: DType) -> Sampler:
     mantissa, one = (0x3FF, 15 << 10) if dtype is float16 else (0x7F, 127 << 7)
     np_dtype = dtype.as_numpy_dtype
 
-    def narrow(generator: Philox, count: int) -> Any:
+    def narrow(generator: Philox, count: int) -> Array:
         bits = (_words(generator, count) & np.uint32(mantissa)) | np.uint32(one)
         return bits.astype(np.uint16).view(np_dtype) - np_dtype.type(1)
 
     return narrow
 
 
-def _words(generator: Philox, count: int) -> Any:
+def _words(generator: Philox, count: int) -> Array:
     return blocks(generator, -(-count // 4)).reshape(-1)[:count]
 
 
@@ -94,7 +94,7 @@ def full_range(dtype: NumpyDType) -> Sampler:
     return lambda generator, count: _long_words(generator, count).view(dtype)
 
 
-def _long_words(generator: Philox, count: int) -> Any:
+def _long_words(generator: Philox, count: int) -> Array:
     pairs = blocks(generator, (count + 1) // 2).reshape(-1, 2)[:count]
     return pairs[:, 0] | (pairs[:, 1].astype(np.uint64) << np.uint64(32))
 
@@ -114,7 +114,7 @@ def normal(dtype: DType) -> Sampler:
         return lambda generator, count: double_pairs(blocks(generator, (count + 1) // 2)).reshape(-1)[:count]
     np_dtype = dtype.as_numpy_dtype
 
-    def sample(generator: Philox, count: int) -> Any:
+    def sample(generator: Philox, count: int) -> Array:
         words = blocks(generator, -(-count // 4)).reshape(-1, 2)
         return _float_pairs(words).reshape(-1)[:count].astype(np_dtype, copy=False)
 
@@ -127,7 +127,7 @@ def truncated_normal(dtype: DType) -> Sampler:
     stride = group * _SAMPLES_RESERVED // 4
     np_dtype = np.dtype(np.float64 if dtype is float64 else np.float32)
 
-    def sample(generator: Philox, count: int) -> Any:
+    def sample(generator: Philox, count: int) -> Array:
         groups = -(-count // group)
         result = np.empty((groups, group), np_dtype)
         pending = np.arange(groups, dtype=np.uint64) * np.uint64(stride)
@@ -145,7 +145,7 @@ def truncated_normal(dtype: DType) -> Sampler:
     return sample
 
 
-def _candidates(generator: Philox, starts: Any, length: int, dtype: DType) -> Any:
+def _candidates(generator: Philox, starts: Array, length: int, dtype: DType) -> Array:
     """The normal numbers of *length* blocks from each of *starts*: one row each."""
     offsets = (starts[:, None] + np.arange(length, dtype=np.uint64)).reshape(-1)
     words = blocks_at(generator, offsets)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -150,7 +151,7 @@ def _register(op: str, dtypes: Sequence[DType], sampler_of: Callable[[DType], Sa
         dtype: DType = construction.attr("dtype")
         sampler = sampler_of(dtype)
 
-        def kernel(variable: Variable, algorithm: object, shape: object) -> Any:
+        def kernel(variable: Variable, algorithm: object, shape: object) -> Array:
             _require_philox(algorithm)
             return _numbers(variable, shape, dtype.itemsize, sampler)
 
@@ -168,7 +169,7 @@ def stateful_uniform_int(construction: OpKernelConstruction) -> Kernel:
     """Integers in [minval, maxval)."""
     dtype = construction.np_dtype("dtype")
 
-    def kernel(variable: Variable, algorithm: object, shape: Any, low: Any, high: Any) -> Any:
+    def kernel(variable: Variable, algorithm: object, shape: Any, low: np.generic, high: np.generic) -> ArrayOrScalar:
         _require_philox(algorithm)
         check_range(low, high)
         return _numbers(variable, shape, dtype.itemsize, uniform_int(dtype, int(low), int(high)))
@@ -185,7 +186,9 @@ def stateful_random_binomial(construction: OpKernelConstruction) -> Kernel:
     """Numbers of binomial distributions."""
     dtype: DType = construction.attr("dtype")
 
-    def kernel(variable: Variable, algorithm: object, shape: Any, counts: Any, probs: Any) -> Any:
+    def kernel(
+        variable: Variable, algorithm: object, shape: Any, counts: ArrayOrScalar, probs: ArrayOrScalar
+    ) -> ArrayOrScalar:
         sizes = binomial_sizes(shape, counts, probs, dtype)
         _require_philox(algorithm)
         batch = max(1, math.prod(np.broadcast_shapes(np.shape(counts), np.shape(probs))))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import FailedPreconditionError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -83,7 +84,7 @@ def random_index_shuffle(construction: OpKernelConstruction) -> Kernel:
     if not 4 <= rounds <= _MOST_ROUNDS or rounds % 2:
         raise InvalidArgumentError(f"rounds must be even, at least 4 and at most {_MOST_ROUNDS}, not {rounds}")
 
-    def kernel(index: Any, seed: Any, largest: Any) -> Any:
+    def kernel(index: Any, seed: Array, largest: ArrayOrScalar) -> ArrayOrScalar:
         count = max(np.size(index), np.size(largest), np.size(seed) // 3)
         _check_index(index, seed, largest, count)
         keys = np.broadcast_to(np.asarray(seed), (count, 3)).astype(np.uint32).astype(np.uint64)
@@ -99,7 +100,7 @@ def random_index_shuffle(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _check_index(index: Any, seed: Any, largest: Any, count: int) -> None:
+def _check_index(index: Any, seed: Array, largest: ArrayOrScalar, count: int) -> None:
     for name, value in (("Index", index), ("Maxval", largest)):
         if np.shape(value) not in ((), (count,)):
             raise InvalidArgumentError(
@@ -116,7 +117,7 @@ def _check_index(index: Any, seed: Any, largest: Any, count: int) -> None:
         raise InvalidArgumentError(f"max_index must be >= index, but {np.min(largest)} < {np.max(index)}")
 
 
-def _shuffled_indices(indices: Any, keys: Any, top: int, rounds: int) -> Any:
+def _shuffled_indices(indices: Array, keys: Array, top: int, rounds: int) -> Array:
     """Where *indices* come to among those up to *top*, each with its own keys."""
     if top == 0:
         return np.zeros_like(indices)
@@ -132,7 +133,7 @@ def _shuffled_indices(indices: Any, keys: Any, top: int, rounds: int) -> Any:
     return result
 
 
-def _looked_up(indices: Any, keys: Any, top: int, rounds: int) -> Any:
+def _looked_up(indices: Array, keys: Array, top: int, rounds: int) -> Array:
     """The same by a table of the whole cipher, as an index may take tens of thousands of rounds to come below *top*."""
     result = np.empty_like(indices)
     different, kinds = unique_rows(keys)
@@ -146,11 +147,11 @@ def _looked_up(indices: Any, keys: Any, top: int, rounds: int) -> Any:
     return result
 
 
-def _rotated_left(x: Any, by: int, width: int) -> Any:
+def _rotated_left(x: Any, by: int, width: int) -> Array:
     return ((x << np.uint64(by)) | (x >> np.uint64(width - by))) & np.uint64((1 << width) - 1)
 
 
-def _key_schedule(keys: Any, width: int, rounds: int) -> list[Any]:
+def _key_schedule(keys: Array, width: int, rounds: int) -> list[Array]:
     """The key of each round, for each row."""
     mask = np.uint64((1 << width) - 1)
     constant, bits = np.uint64(0xFFFFFFFC) & mask, _SEQUENCE & int(mask)
@@ -163,7 +164,7 @@ def _key_schedule(keys: Any, width: int, rounds: int) -> list[Any]:
     return schedule
 
 
-def _encrypted(values: Any, schedule: Sequence[Any], width: int) -> Any:
+def _encrypted(values: Array, schedule: Sequence[Array], width: int) -> Array:
     mask = np.uint64((1 << width) - 1)
     left, right = (values >> np.uint64(width)) & mask, values & mask
     for first, second in zip(schedule[::2], schedule[1::2], strict=True):
@@ -181,7 +182,7 @@ def random_crop(construction: OpKernelConstruction) -> Kernel:
     """A random part of an image, of the size asked for."""
     state = node_generator(construction)
 
-    def kernel(image: Any, size: Any) -> Any:
+    def kernel(image: Array, size: Array) -> ArrayOrScalar:
         if np.ndim(image) != 3:
             raise InvalidArgumentError(f"input must be 3-dimensional, not of shape {list(np.shape(image))}")
         if np.shape(size) != (2,):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -86,7 +87,7 @@ register_op(
 )
 
 
-def _gamma_sampler(generator: Philox, outputs: Any, alpha: Any) -> Any:
+def _gamma_sampler(generator: Philox, outputs: Array, alpha: Array) -> Array:
     return gamma(generator, outputs, alpha.astype(np.float64))
 
 
@@ -97,7 +98,7 @@ def _poisson_sampler(dtype: DType) -> Sampler:
     return lambda generator, outputs, rate: poisson(generator, outputs, rate.astype(np.float64), highest)
 
 
-def _sampled(generator: Philox, sampler: Sampler, parameters: Sequence[Any], samples: int, dtype: DType) -> Any:
+def _sampled(generator: Philox, sampler: Sampler, parameters: Sequence[Any], samples: int, dtype: DType) -> Array:
     """*samples* numbers of each of the *parameters* (vectors of one length): [samples, parameters]."""
     count = len(parameters[0])
     result = np.empty((count, samples), dtype.as_numpy_dtype)
@@ -107,7 +108,7 @@ def _sampled(generator: Philox, sampler: Sampler, parameters: Sequence[Any], sam
     return result.T
 
 
-def _appended(shape: Any, parameter: Any, dtype: DType) -> tuple[int, ...]:
+def _appended(shape: Array, parameter: ArrayOrScalar, dtype: DType) -> tuple[int, ...]:
     sizes = spelled_shape(shape, dtype.itemsize)
     return spelled_shape(np.array([*sizes, *np.shape(parameter)], np.int64), dtype.itemsize)
 
@@ -117,7 +118,7 @@ def random_gamma(construction: OpKernelConstruction) -> Kernel:
     """Numbers of gamma distributions, of the shape that the first input spells for each alpha."""
     state, dtype = node_generator(construction), construction.attr("T")
 
-    def kernel(shape: Any, alpha: Any) -> Any:
+    def kernel(shape: Array, alpha: ArrayOrScalar) -> ArrayOrScalar:
         sizes = _appended(shape, alpha, dtype)
         samples = math.prod(shape.tolist())
         if not samples:
@@ -137,7 +138,7 @@ def random_poisson(construction: OpKernelConstruction) -> Kernel:
     state, dtype = node_generator(construction), construction.attr("dtype")
     sampler = _poisson_sampler(dtype)
 
-    def kernel(shape: Any, rate: Any) -> Any:
+    def kernel(shape: Array, rate: Array) -> Array:
         sizes = _appended(shape, rate, dtype)
         samples, count = math.prod(shape.tolist()), math.prod(sizes)
         if not count:
@@ -157,7 +158,7 @@ def require_ending(sizes: tuple[int, ...], ending: tuple[int, ...]) -> None:
 
 
 def _of_shape(dtype: DType, sampler: Sampler, generator_of: Callable[..., Philox]) -> Kernel:
-    def kernel(shape: Any, *place_and_parameter: Any) -> Any:
+    def kernel(shape: Array, *place_and_parameter: ArrayOrScalar) -> ArrayOrScalar:
         *place, parameter = place_and_parameter
         sizes, generator = spelled_shape(shape, dtype.itemsize), generator_of(*place)
         count = math.prod(sizes)
@@ -203,7 +204,7 @@ def binomial_sizes(shape: Any, counts: Any, probs: Any, dtype: DType) -> tuple[i
     return sizes
 
 
-def binomial_numbers(generator: Philox, sizes: tuple[int, ...], counts: Any, probs: Any, dtype: DType) -> Any:
+def binomial_numbers(generator: Philox, sizes: tuple[int, ...], counts: Any, probs: Any, dtype: DType) -> Array:
     """Numbers of binomial distributions, of the shape *sizes*."""
     total = math.prod(sizes)
     if not total:

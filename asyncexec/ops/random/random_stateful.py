@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -69,11 +70,11 @@ class GuardedPhilox:
             self._generator = generator.skip(count)
         return generator
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, int], Sequence[int]]:
         """What a checkpoint holds of it."""
         return {"key": self._generator.key, "counter": self._generator.counter}, []
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[object]) -> None:
+    def from_state(self, about: Mapping[str, int], values: Sequence[object]) -> None:
         """Go on from where ``to_state`` was called."""
         with self._lock:
             self._generator = Philox(int(about["key"]), int(about["counter"]))
@@ -104,7 +105,7 @@ def random_uniform_int(construction: OpKernelConstruction) -> Kernel:
     """Integers in [minval, maxval)."""
     dtype, state = construction.np_dtype("Tout"), node_generator(construction)
 
-    def kernel(shape: object, low: Any, high: Any) -> Any:
+    def kernel(shape: object, low: np.generic, high: np.generic) -> Any:
         sizes = spelled_shape(shape, dtype.itemsize)
         count = int(np.prod(sizes, dtype=np.int64))
         if count == 0:
@@ -124,7 +125,7 @@ def random_shuffle(construction: OpKernelConstruction) -> Kernel:
     return lambda value: shuffled(value, state.reserve)
 
 
-def shuffled(value: Any, reserve: Callable[[int], Philox]) -> Any:
+def shuffled(value: Any, reserve: Callable[[int], Philox]) -> ArrayOrScalar:
     """The rows of *value* in random order; ``reserve(blocks)`` gives the generator."""
     size = len(value) if np.ndim(value) else 0
     if size <= 1 or value.size <= 1:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -164,7 +164,7 @@ def _sampling(sampler: Sampler, itemsize: int, generator_of: Callable[..., Philo
 
 
 def _int_sampling(dtype: NumpyDType, generator_of: Callable[..., Philox]) -> Kernel:
-    def kernel(shape: Any, *place_and_range: Any) -> Any:
+    def kernel(shape: Array, *place_and_range: Any) -> Array:
         *place, low, high = place_and_range
         generator = generator_of(*place)
         sizes = spelled_shape(shape, dtype.itemsize)
@@ -224,7 +224,7 @@ def stateless_random_uniform_full_int_v2(construction: OpKernelConstruction) -> 
     return _sampling(full_range(dtype), dtype.itemsize, generator_of_key)
 
 
-def _key_counter(seed: object) -> tuple[Any, Any]:
+def _key_counter(seed: object) -> tuple[Array, Array]:
     generator = seeded(seed)
     counter = [generator.counter & 0xFFFFFFFFFFFFFFFF, generator.counter >> 64]
     return np.array([generator.key], np.uint64), np.array(counter, np.uint64)

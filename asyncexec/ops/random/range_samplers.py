@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.random.philox import Philox, blocks
 from asyncexec.ops.random.random_distributions import each_of, unit_doubles_of, unit_floats_of
@@ -42,7 +43,7 @@ def _least(limit: int, bits: int) -> int:
     return 0 if limit & (limit - 1) == 0 else ((1 << bits) - 1) % limit + 1
 
 
-def uniform_ints(words: Words, count: int, limit: int, *, is_wide: bool) -> Any:
+def uniform_ints(words: Words, count: int, limit: int, *, is_wide: bool) -> Array:
     """*count* integers in [0, limit), of one word each or, when *is_wide*, two."""
     width = 2 if is_wide else 1
     least, found = _least(limit, 32 * width), np.empty(0, np.uint64)
@@ -82,7 +83,7 @@ class UniformSampler(RangeSampler):
     def draw(self, words: Words, count: int) -> Any:
         return uniform_ints(words, count, self.size, is_wide=True)
 
-    def probabilities(self, classes: Any) -> Any:
+    def probabilities(self, classes: Array) -> Array:
         return np.full(np.shape(classes), np.float32(1.0 / self.size))
 
 
@@ -97,7 +98,7 @@ class LogUniformSampler(RangeSampler):
         doubles = unit_doubles_of(words.take(2 * count).reshape(-1, 2))
         return (each_of(math.exp, doubles * self._log_size).astype(np.int64) - 1) % self.size
 
-    def probabilities(self, classes: Any) -> Any:
+    def probabilities(self, classes: Array) -> Array:
         return (each_of(math.log, (classes + 2.0) / (classes + 1.0)) / self._log_size).astype(np.float32)
 
 
@@ -114,10 +115,10 @@ class UnigramSampler(RangeSampler):
         sums = self._sums
         return np.searchsorted(sums, uniform_ints(words, count, int(sums[-1]), is_wide=False), side="right")
 
-    def probabilities(self, classes: Any) -> Any:
+    def probabilities(self, classes: Array) -> Array:
         return self._weights[classes].astype(np.float32) / np.float32(self._sums[-1])
 
-    def learn(self, classes: Any) -> None:
+    def learn(self, classes: Array) -> None:
         with self._lock:
             weights = self._weights.copy()
             np.add.at(weights, classes[: max(0, 2**31 - 1 - int(self._sums[-1]))], 1)
@@ -137,7 +138,7 @@ class UnigramSampler(RangeSampler):
 class FixedUnigramSampler(RangeSampler):
     """By given weights, with Walker's method of aliases: each class shares its part of the line with one other."""
 
-    def __init__(self, size: int, weights: Any) -> None:
+    def __init__(self, size: int, weights: Array) -> None:
         if len(weights) != size:
             raise InvalidArgumentError(f"range is {size}, must be equal to weights size  {len(weights)}")
         super().__init__(size)
@@ -153,14 +154,14 @@ class FixedUnigramSampler(RangeSampler):
         floats, places = unit_floats_of(pairs[::2]), pairs[1::2] % np.uint32(self.size)
         return np.where(floats < self._parts[places], places, self._others[places]).astype(np.int64)
 
-    def probabilities(self, classes: Any) -> Any:
+    def probabilities(self, classes: Array) -> Array:
         return self._weights[classes] / self._total
 
     def num_possible(self) -> int:
         return int(np.count_nonzero(self._weights))
 
 
-def _aliases(weights: Any) -> tuple[Any, Any]:
+def _aliases(weights: Array) -> tuple[Array, Array]:
     """The part of each class that is its own, and which other one has the rest."""
     count = len(weights)
     parts: list[float] = ((weights * np.float32(count)).astype(np.float64) / weights.astype(np.float64).sum()).tolist()
@@ -177,7 +178,7 @@ def _aliases(weights: Any) -> tuple[Any, Any]:
     return np.array(parts, np.float32), np.array(others, np.int64)
 
 
-def draw_all_different(sampler: RangeSampler, words: Words, count: int) -> tuple[Any, int]:
+def draw_all_different(sampler: RangeSampler, words: Words, count: int) -> tuple[Array | int, int]:
     """*count* different classes, in the order in which they came first, and how many draws it took."""
     if count > sampler.num_possible():
         raise InvalidArgumentError(f"{count} different classes are asked for of {sampler.num_possible()}")

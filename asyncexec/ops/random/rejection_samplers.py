@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.ops.random.philox import Philox
 from asyncexec.ops.random.random_distributions import each_of
@@ -39,7 +40,7 @@ _STIRLING_TAILS: Final = np.array(
 Round = Callable[[Any], tuple[Any, Any]]
 
 
-def _until_done(count: int, draw: Round, what: str) -> Any:
+def _until_done(count: int, draw: Round, what: str) -> Array:
     """Draw for *count* rows, again for those that are not done; InvalidArgumentError where that has no end."""
     result = np.empty(count)
     rows = np.arange(count)
@@ -52,7 +53,7 @@ def _until_done(count: int, draw: Round, what: str) -> Any:
     raise InvalidArgumentError(f"no number of the {what} distribution has been found in {_MAX_ROUNDS} draws")
 
 
-def gamma(generator: Philox, outputs: Any, alpha: Any) -> Any:
+def gamma(generator: Philox, outputs: Any, alpha: Array) -> Array:
     """The doubles with the numbers *outputs*, of the shape parameters *alpha*."""
     result = np.empty(len(outputs))
     is_one = alpha == 1
@@ -63,7 +64,7 @@ def gamma(generator: Philox, outputs: Any, alpha: Any) -> Any:
     return result
 
 
-def _gamma_by_rejection(generator: Philox, outputs: Any, alpha: Any) -> Any:
+def _gamma_by_rejection(generator: Philox, outputs: Array, alpha: Array) -> Array:
     is_small = alpha < 1
     d = alpha + np.where(is_small, 2.0 / 3, -1.0 / 3)
     c = 1.0 / 3 / np.sqrt(d)
@@ -71,7 +72,7 @@ def _gamma_by_rejection(generator: Philox, outputs: Any, alpha: Any) -> Any:
     normals = Buffer(streams, count, normal_doubles, 2)
     uniforms = Buffer(streams, count, uniform_doubles, 2)
 
-    def draw(rows: Any) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, Any]:
         x = normals.next(rows)
         root = 1 + c[rows] * x
         is_done, values = np.zeros(len(rows), np.bool_), np.empty(len(rows))
@@ -97,7 +98,7 @@ def _power(base: float, exponent: float) -> float:
         return float(np.power(base, exponent))
 
 
-def poisson(generator: Philox, outputs: Any, rate: Any, highest: float) -> Any:
+def poisson(generator: Philox, outputs: Array, rate: Array, highest: float) -> Array:
     """The doubles with the numbers *outputs*, of *rate*, none of them above *highest*."""
     result = np.full(len(outputs), np.inf)
     is_few, is_many = rate < _FEW, ~(rate < _FEW) & (rate != np.inf)
@@ -106,12 +107,12 @@ def poisson(generator: Philox, outputs: Any, rate: Any, highest: float) -> Any:
     return result
 
 
-def _poisson_by_products(generator: Philox, outputs: Any, rate: Any, highest: float) -> Any:
+def _poisson_by_products(generator: Philox, outputs: Array, rate: Array, highest: float) -> Array:
     limit = np.exp(-rate)
     uniforms = Buffer(Streams(generator, outputs, RESERVED), len(outputs), uniform_doubles, 2)
     product, drawn = np.ones(len(outputs)), np.zeros(len(outputs))
 
-    def draw(rows: Any) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, Any]:
         product[rows] *= uniforms.next(rows)
         values = drawn[rows].copy()
         drawn[rows] += 1
@@ -120,7 +121,7 @@ def _poisson_by_products(generator: Philox, outputs: Any, rate: Any, highest: fl
     return _until_done(len(outputs), draw, "Poisson")
 
 
-def _poisson_by_rejection(generator: Philox, outputs: Any, rate: Any, highest: float) -> Any:
+def _poisson_by_rejection(generator: Philox, outputs: Array, rate: Array, highest: float) -> Array:
     log_rate = np.log(rate)
     b = 0.931 + 2.53 * np.sqrt(rate)
     a = -0.059 + 0.02483 * b
@@ -128,7 +129,7 @@ def _poisson_by_rejection(generator: Philox, outputs: Any, rate: Any, highest: f
     tight = 0.9277 - 3.6224 / (b - 2)
     uniforms = Buffer(Streams(generator, outputs, RESERVED), len(outputs), uniform_doubles, 2)
 
-    def draw(rows: Any) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, Any]:
         u = uniforms.next(rows) - 0.5
         v = uniforms.next(rows)
         shifted = 0.5 - np.abs(u)
@@ -138,14 +139,14 @@ def _poisson_by_rejection(generator: Philox, outputs: Any, rate: Any, highest: f
         is_done[unsure] = is_below(rows[unsure], v[unsure], shifted[unsure], k[unsure])
         return is_done & ~(k > highest), k
 
-    def is_below(rows: Any, v: Any, shifted: Any, k: Any) -> Any:
+    def is_below(rows: Array, v: Array, shifted: Array, k: Array) -> ArrayOrScalar:
         height = np.log(v * inverse_alpha[rows] / (a[rows] / (shifted * shifted) + b[rows]))
         return height <= -rate[rows] + k * log_rate[rows] - each_of(math.lgamma, k + 1)
 
     return _until_done(len(outputs), draw, "Poisson")
 
 
-def binomial(generator: Philox, outputs: Any, counts: Any, probs: Any) -> Any:
+def binomial(generator: Philox, outputs: Array, counts: Array, probs: Array) -> Array:
     """The doubles with the numbers *outputs*: how many of *counts* trials succeed; in the dtype that *probs* has."""
     one, half = probs.dtype.type(1), probs.dtype.type(0.5)
     result = np.full(len(outputs), np.nan)
@@ -163,12 +164,12 @@ def binomial(generator: Philox, outputs: Any, counts: Any, probs: Any) -> Any:
     return result
 
 
-def _binomial_by_sums(generator: Philox, outputs: Any, counts: Any, probs: Any) -> Any:
+def _binomial_by_sums(generator: Philox, outputs: Array, counts: Array, probs: Array) -> Array:
     uniforms = Buffer(Streams(generator, outputs, _RESERVED_FEW), len(outputs), uniform_doubles, 2)
     scale = np.log1p(-probs)
     sums, drawn = np.zeros(len(outputs)), np.zeros(len(outputs))
 
-    def draw(rows: Any) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, Any]:
         sums[rows] += np.ceil(np.log(uniforms.next(rows)) / scale[rows])
         values = drawn[rows].copy()
         drawn[rows] += 1
@@ -177,7 +178,7 @@ def _binomial_by_sums(generator: Philox, outputs: Any, counts: Any, probs: Any) 
     return _until_done(len(outputs), draw, "binomial")
 
 
-def _binomial_by_rejection(generator: Philox, outputs: Any, counts: Any, probs: Any) -> Any:
+def _binomial_by_rejection(generator: Philox, outputs: Array, counts: Array, probs: Array) -> Array:
     deviation = np.sqrt(counts * probs * (1 - probs))
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * probs
@@ -188,7 +189,7 @@ def _binomial_by_rejection(generator: Philox, outputs: Any, counts: Any, probs: 
     mode = np.floor((counts + 1) * probs)
     uniforms = Buffer(Streams(generator, outputs, RESERVED), len(outputs), uniform_doubles, 2)
 
-    def log_bound(rows: Any, k: Any) -> Any:
+    def log_bound(rows: Array, k: Array) -> ArrayOrScalar:
         n, m, r = counts[rows], mode[rows], ratio[rows]
         return (
             (m + 0.5) * np.log((m + 1) / (r * (n - m + 1)))
@@ -197,7 +198,7 @@ def _binomial_by_rejection(generator: Philox, outputs: Any, counts: Any, probs: 
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
 
-    def draw(rows: Any) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, Any]:
         u = uniforms.next(rows) - 0.5
         v = uniforms.next(rows)
         shifted = 0.5 - np.abs(u)
@@ -212,7 +213,7 @@ def _binomial_by_rejection(generator: Philox, outputs: Any, counts: Any, probs: 
     return _until_done(len(outputs), draw, "binomial")
 
 
-def _stirling_tail(k: Any) -> Any:
+def _stirling_tail(k: Array) -> Array:
     is_small = k <= len(_STIRLING_TAILS) - 1
     square = (k + 1) * (k + 1)
     series = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
@@ -43,7 +44,7 @@ def sobol_sample(construction: OpKernelConstruction) -> Kernel:
     """Points of Sobol's sequence, behind the origin and those that are skipped."""
     sequence, dtype = require("scipy.stats", extra="ops").qmc.Sobol, construction.np_dtype("dtype")
 
-    def kernel(dim: Any, num_results: Any, skip: Any) -> Any:
+    def kernel(dim: Any, num_results: Any, skip: Any) -> ArrayOrScalar:
         for name, value, least in (("dim", dim, 1), ("num_results", num_results, 1), ("skip", skip, 0)):
             if np.ndim(value) or value < least:
                 raise InvalidArgumentError(f"{name} must be a scalar and at least {least}, not {value}")

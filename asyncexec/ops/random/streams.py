@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.ops.random.philox import Philox, blocks_at
 from asyncexec.ops.random.random_distributions import double_pairs, unit_doubles_of
 
@@ -18,7 +19,7 @@ Convert = Callable[[Any], Any]  # blocks, of shape [n, 4], to numbers of shape [
 _CHUNK: Final = 1 << 14  # outputs at a time: what is kept for each stays in the cache
 
 
-def uniform_doubles(words: Any) -> Any:
+def uniform_doubles(words: Any) -> Array:
     """Blocks to 2 doubles each, in [0, 1)."""
     return unit_doubles_of(words.reshape(-1, 2, 2))
 
@@ -50,7 +51,7 @@ class Buffer:
         self._left = np.zeros(size, np.intp)
         self._values = np.empty((size, per_block))
 
-    def next(self, rows: Any) -> Any:
+    def next(self, rows: Any) -> Array:
         """The next number of each stream in *rows*."""
         empty = rows[self._left[rows] == 0]
         if len(empty):

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, as_value
@@ -48,14 +49,14 @@ def csr_ordering(c: OpKernelConstruction) -> Kernel:
     """For each matrix, the order of its rows that a decomposition fills in least."""
     sparse = require("scipy.sparse", extra="ops")
 
-    def order_of(part: Any) -> Any:
+    def order_of(part: Any) -> ArrayOrScalar:
         pattern = sparse.csr_array((np.ones(len(part.data)), part.indices, part.indptr), shape=part.shape)
         links = pattern + pattern.T
         links.data[:] = -1
         dominant = links + sparse.diags_array(np.diff(links.indptr) + 2.0)
         return np.argsort(_factors(dominant, "MMD_AT_PLUS_A").perm_c)
 
-    def kernel(value: object) -> Any:
+    def kernel(value: object) -> ArrayOrScalar:
         matrix = require_csr(value, "input")
         size = _check_square(matrix)
         orders = [order_of(part) for part in scipy_parts(matrix)] if size else []
@@ -72,7 +73,7 @@ def csr_cholesky(c: OpKernelConstruction) -> Kernel:
     dtype = c.attr("type")
     sparse = require("scipy.sparse", extra="ops")
 
-    def factor(number: int, part: Any, order: Any) -> Any:
+    def factor(number: int, part: Any, order: Array) -> Any:
         lower = sparse.tril(part, format="csr")
         whole = lower + sparse.tril(part, -1, format="csr").conj().T
         failed = f"Sparse Cholesky factorization failed for batch index {number}. The input might not be valid."
@@ -89,7 +90,7 @@ def csr_cholesky(c: OpKernelConstruction) -> Kernel:
         scaled.eliminate_zeros()
         return scaled
 
-    def kernel(value: Any, permutation: Any) -> CSRMatrix:
+    def kernel(value: Any, permutation: Array) -> CSRMatrix:
         matrix = require_csr(value, "input", dtype)
         size = _check_square(matrix)
         if np.shape(permutation) != matrix.shape[:-1]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.types import DType, as_dtype
@@ -64,7 +65,7 @@ class CSRMatrix:
         place = slice(begin, begin + int(self.counts[index]))
         return self.row_pointers[index], self.columns[place], self.values[place]
 
-    def flat_rows(self) -> Any:
+    def flat_rows(self) -> Array:
         """The row of each element, counted through all matrices."""
         return np.repeat(np.arange(self.batch * self.rows), np.diff(self.row_pointers, axis=1).ravel())
 
@@ -80,7 +81,7 @@ class CSRMatrix:
         return replace(self, values=values)
 
 
-def csr_of_indices(indices: Any, values: Any, shape: Sequence[int]) -> CSRMatrix:
+def csr_of_indices(indices: Array, values: Array, shape: Sequence[int]) -> CSRMatrix:
     """The matrix, or batch of matrices, of elements anywhere in *shape*; the elements of a row stay in their order.
 
     Raises:
@@ -136,7 +137,7 @@ def csr_zeros(shape: Sequence[int], dtype: Any) -> CSRMatrix:
     return csr_of_indices(np.zeros((0, len(shape)), np.int64), np.zeros(0, dtype), shape)
 
 
-def csr_to_dense(matrix: CSRMatrix) -> Any:
+def csr_to_dense(matrix: CSRMatrix) -> Array:
     """The dense tensor; of elements at one place it has the last."""
     dense = zeros(matrix.shape, matrix.values.dtype)
     dense.reshape(-1, matrix.shape[-1])[matrix.flat_rows(), matrix.columns] = matrix.values

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -120,7 +121,7 @@ register_op(
 )
 
 
-def sparse_tensor_to_csr(indices: Any, values: Any, shape: Any) -> CSRMatrix:
+def sparse_tensor_to_csr(indices: Array, values: Array, shape: Any) -> CSRMatrix:
     """The matrix of a sparse tensor."""
     check_sparse(indices, values, shape)
     check_size(shape.tolist())
@@ -131,7 +132,7 @@ def sparse_tensor_to_csr(indices: Any, values: Any, shape: Any) -> CSRMatrix:
 register_function("SparseTensorToCSRSparseMatrix", function=sparse_tensor_to_csr, dtypes={"T": _FLOATS})
 
 
-def dense_to_csr(dense: Any, indices: Any) -> CSRMatrix:
+def dense_to_csr(dense: Array, indices: Array) -> CSRMatrix:
     """The matrix of what a dense tensor has at *indices*."""
     check_size(np.shape(dense))
     if indices.ndim != 2 or indices.shape[1] != dense.ndim:
@@ -179,7 +180,7 @@ def csr_components(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def csr_nnz(value: object) -> Any:
+def csr_nnz(value: object) -> ArrayOrScalar:
     """How many elements there are, of each matrix of a batch."""
     matrix = require_csr(value, "sparse_matrix")
     return matrix.counts if len(matrix.shape) == 3 else np.int32(matrix.counts[0])
@@ -193,7 +194,7 @@ def csr_zeros_kernel(c: OpKernelConstruction) -> Kernel:
     """A matrix without elements."""
     np_dtype = c.np_dtype("type")
 
-    def kernel(shape: Any) -> CSRMatrix:
+    def kernel(shape: ArrayOrScalar) -> CSRMatrix:
         sizes = np.atleast_1d(shape).tolist()
         check_size(sizes)
         return csr_zeros(sizes, np_dtype)
@@ -206,7 +207,7 @@ def csr_add_kernel(c: OpKernelConstruction) -> Kernel:
     """A weighted sum."""
     dtype = c.attr("T")
 
-    def kernel(a: Any, b: Any, alpha: Any, beta: Any) -> CSRMatrix:
+    def kernel(a: Any, b: Any, alpha: ArrayOrScalar, beta: ArrayOrScalar) -> CSRMatrix:
         if np.ndim(alpha) or np.ndim(beta):
             raise InvalidArgumentError(f"alpha and beta must be scalars: {np.shape(alpha)}, {np.shape(beta)}")
         return csr_add(require_csr(a, "a", dtype), require_csr(b, "b", dtype), alpha, beta)
@@ -219,7 +220,7 @@ def csr_mul(c: OpKernelConstruction) -> Kernel:
     """The matrix times a number, or each of a batch times its own."""
     dtype = c.attr("T")
 
-    def kernel(value: Any, factor: Any) -> CSRMatrix:
+    def kernel(value: CSRMatrix, factor: ArrayOrScalar) -> CSRMatrix:
         matrix = require_csr(value, "a", dtype)
         if not np.ndim(factor):
             return matrix.with_values(matrix.values * factor)
@@ -275,7 +276,7 @@ def csr_matmul(c: OpKernelConstruction) -> Kernel:
     sides, dtype = _Sides(c), c.attr("T")
     transpose, conjugate = c.attr("transpose_output"), c.attr("conjugate_output")
 
-    def kernel(value: Any, dense: Any) -> Any:
+    def kernel(value: CSRMatrix, dense: Array) -> Array:
         matrix = require_csr(value, "a", dtype)
         rows, columns = _check_product(matrix, np.shape(dense), sides)
         check_memory([matrix.batch, rows, columns], dense.dtype)
@@ -329,7 +330,7 @@ def _pattern(matrix: Any) -> Any:
     return ones
 
 
-def _flat_places(matrix: Any) -> Any:
+def _flat_places(matrix: Any) -> ArrayOrScalar:
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     return rows * matrix.shape[1] + matrix.indices
 

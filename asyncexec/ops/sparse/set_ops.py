@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -34,7 +35,7 @@ _MOST_NUMBERS: Final = 2**31
 _Sets = tuple[list[int], Any, Any]
 
 
-def _distinct(numbers: Any) -> Any:
+def _distinct(numbers: Array) -> Array:
     """The numbers in order, each once; ``np.unique`` takes 50 times as long for it."""
     ordered = np.sort(numbers)
     return ordered[run_starts(ordered)]
@@ -125,7 +126,7 @@ def _of_sparse(indices: Any, values: Any, shape: Any, *, validates: bool) -> _Se
     return groups, _flat(indices[:, :-1], groups), values
 
 
-def _flat(rows: Any, sizes: Sequence[int]) -> Any:
+def _flat(rows: Array, sizes: Sequence[int]) -> Array:
     found = np.zeros(len(rows), np.int64)
     for axis, size in enumerate(sizes):
         found = found * size + rows[:, axis]
@@ -166,7 +167,7 @@ def set_operation(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _numbered(items: Any) -> tuple[Any, Callable[[Any], Any]]:
+def _numbered(items: Array) -> tuple[Any, Callable[[Any], Any]]:
     """Numbers below 2**31 for *items*, in their order, and what gives the items of such numbers."""
     if items.size and items.dtype.kind in "iu":
         low = int(items.min())
@@ -176,7 +177,7 @@ def _numbered(items: Any) -> tuple[Any, Callable[[Any], Any]]:
     return numbers.ravel(), known.__getitem__
 
 
-def _as_sparse(shape: Sequence[int], groups: Any, values: Any) -> tuple[Any, Any, Any]:
+def _as_sparse(shape: Sequence[int], groups: Array, values: Array) -> tuple[Array, Array, Array]:
     starts = run_starts(groups)
     lengths = np.diff(np.append(starts, len(groups)))
     places = np.arange(len(groups)) - np.repeat(starts, lengths)
@@ -193,7 +194,7 @@ def set_size(c: OpKernelConstruction) -> Kernel:
     """How many different values each group has."""
     validates = c.attr("validate_indices")
 
-    def kernel(indices: object, values: Any, shape: object) -> Any:
+    def kernel(indices: object, values: Any, shape: object) -> Array:
         sizes, groups, _ = _of_sparse(indices, values, shape, validates=validates)
         check_memory(sizes, np.dtype(np.int32))
         _, value_of = np.unique(values, return_inverse=True)

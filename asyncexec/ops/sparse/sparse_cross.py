@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -94,7 +95,7 @@ def _features(given: Mapping[str, Sequence[Any]]) -> list[Feature]:
     ]
 
 
-def _check_sparse(place: int, indices: Any, values: Any, shape: Any) -> None:
+def _check_sparse(place: int, indices: Array, values: Array, shape: Array) -> None:
     if indices.ndim != 2 or indices.shape[1] != 2 or np.shape(values) != (len(indices),) or shape.shape != (2,):
         raise InvalidArgumentError(
             f"input {place} must be a sparse matrix, not of indices {list(indices.shape)}, values "
@@ -104,7 +105,7 @@ def _check_sparse(place: int, indices: Any, values: Any, shape: Any) -> None:
         raise InvalidArgumentError(f"input {place} has {shape[0]} rows")
 
 
-def _sparse_feature(indices: Any, values: object, batch: int) -> Feature:
+def _sparse_feature(indices: Array, values: object, batch: int) -> Feature:
     """The values of each row, up to the first that is not in the order of rows."""
     rows = indices[:, 0]
     wrong = np.flatnonzero(np.diff(rows, prepend=0) < 0)
@@ -149,7 +150,7 @@ def _texts(feature: Feature) -> list[bytes]:
     return [value if isinstance(value, bytes) else b"%d" % value for value in feature.values.tolist()]
 
 
-def _joined(features: Sequence[Feature], places: Sequence[Any], separator: bytes) -> Any:
+def _joined(features: Sequence[Feature], places: Sequence[Array], separator: bytes) -> Array:
     columns = [
         [texts[place] for place in mine.tolist()] for texts, mine in zip(map(_texts, features), places, strict=True)
     ]
@@ -157,13 +158,13 @@ def _joined(features: Sequence[Feature], places: Sequence[Any], separator: bytes
     return as_strings(items, (len(items),))
 
 
-def _each(values: Any, function: Callable[[bytes], int]) -> Any:
+def _each(values: Array, function: Callable[[bytes], int]) -> Array:
     """*function* of each value; of an integer, the bytes that TensorFlow takes: its lower half."""
     items = values.tolist() if values.dtype == object else [item.tobytes()[:4] for item in values.astype("<i8")]
     return np.array([function(item) for item in items], np.uint64)
 
 
-def fingerprint_cat64(one: Any, other: Any) -> Any:
+def fingerprint_cat64(one: Array, other: Array) -> Array:
     """``FingerprintCat64`` of arrays."""
     with np.errstate(over="ignore"):
         mixed = one ^ _MUL
@@ -173,11 +174,11 @@ def fingerprint_cat64(one: Any, other: Any) -> Any:
         return mixed ^ mixed >> _SHIFT
 
 
-def _bucket(hashes: Any, buckets: int) -> Any:
+def _bucket(hashes: Array, buckets: int) -> Array:
     return (hashes % np.uint64(buckets if buckets > 0 else _MOST_INT64)).astype(np.int64)
 
 
-def _fingerprints(feature: Feature) -> Any:
+def _fingerprints(feature: Feature) -> Array:
     """Of strings their fingerprints, of integers themselves."""
     if feature.values.dtype == object:
         return _each(feature.values, best_fingerprint64())
@@ -191,7 +192,7 @@ def sparse_cross_hashed(c: OpKernelConstruction) -> Kernel:
     buckets, key = c.attr("num_buckets"), np.uint64(c.attr("hash_key") & _MASK)
     _check_internal_type(c)
 
-    def kernel(*inputs: object) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: object) -> tuple[Array, Array, Array]:
         features = _features({name: inputs[place] for name, place in slices.items()})
         places, indices, shape = _places(features)
         hashes = np.full(len(indices), key, np.uint64)
@@ -216,7 +217,7 @@ def sparse_cross_text(c: OpKernelConstruction) -> Kernel:
     if not is_new:
         _check_internal_type(c)
 
-    def kernel(*inputs: object) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: object) -> tuple[Array, Array, Array]:
         named = {name: inputs[place] for name, place in slices.items()}
         features = _features(named)
         separator = scalar_string(named["sep"][0], "sep") if is_new else _JOINT
@@ -231,7 +232,7 @@ def sparse_cross_salted(c: OpKernelConstruction) -> Kernel:
     """Hashes without a key, or SipHash under a salt of each value."""
     slices = arg_slices(c.op_def.inputs, c.attrs)
 
-    def kernel(*inputs: Any) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: Any) -> tuple[Array, Array, Array]:
         named = {name: inputs[place] for name, place in slices.items()}
         buckets, strong, salt = (named[name][0] for name in ("num_buckets", "strong_hash", "salt"))
         if np.size(buckets) != 1 or np.size(strong) != 1 or np.shape(salt) != (2,):
@@ -250,7 +251,7 @@ def sparse_cross_salted(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _salted(feature: Feature, strong: bool, salt: Any) -> Any:
+def _salted(feature: Feature, strong: bool, salt: Array) -> Array:
     if strong:
         first, second = (int(part) & _MASK for part in salt)
         return _each(feature.values, siphash24(first, second))

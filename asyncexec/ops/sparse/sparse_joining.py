@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -51,7 +51,7 @@ def sparse_concat(c: OpKernelConstruction) -> Kernel:
     """The tensors one after the other along a dimension, in order."""
     count, wanted = c.attr("N"), c.attr("concat_dim")
 
-    def kernel(*inputs: Any) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: Array) -> tuple[Array, Array, Array]:
         indices, values, shapes = inputs[:count], inputs[count : 2 * count], inputs[2 * count :]
         for index, parts in enumerate(zip(indices, values, shapes, strict=True)):
             check_sparse(*parts, what=f"input {index}")
@@ -68,7 +68,7 @@ def sparse_concat(c: OpKernelConstruction) -> Kernel:
     return boxing(c, kernel)
 
 
-def _check_same_shape(shapes: Sequence[Any], axis: int) -> None:
+def _check_same_shape(shapes: Sequence[Array], axis: int) -> None:
     first = shapes[0].tolist()
     for index, shape in enumerate(shapes):
         if len(shape) != len(first):
@@ -102,7 +102,7 @@ def sparse_split(c: OpKernelConstruction) -> Kernel:
     """Equal parts along a dimension; where it does not divide, the first parts are larger by one."""
     count: int = c.attr("num_split")
 
-    def kernel(split_dim: Any, indices: Any, values: Any, shape: Any) -> tuple[Any, ...]:
+    def kernel(split_dim: np.generic, indices: Array, values: Array, shape: Array) -> tuple[Array, ...]:
         check_sparse(indices, values, shape)
         axis = canonical_axis(scalar_int(split_dim, "split_dim"), len(shape), "Input split_dim")
         size = int(shape[axis])
@@ -135,7 +135,7 @@ register_op(
 )
 
 
-def sparse_slice_grad(gradient: Any, input_indices: Any, start: Any, output_indices: Any) -> Any:
+def sparse_slice_grad(gradient: Array, input_indices: Array, start: Array, output_indices: Array) -> Array:
     """The gradient of the slice's values, at the values of the tensor that they came from; 0 elsewhere."""
     if input_indices.ndim != 2 or output_indices.ndim != 2:
         raise InvalidArgumentError(

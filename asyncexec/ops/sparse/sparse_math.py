@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -54,7 +55,7 @@ register_op(
 )
 
 
-def _check_two(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
+def _check_two(a: tuple[Array, Array, Array], b: tuple[Array, Array, Array]) -> None:
     check_sparse(*a, what="a")
     check_sparse(*b, what="b")
     if a[2].tolist() != b[2].tolist():
@@ -62,8 +63,14 @@ def _check_two(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
 
 
 def sparse_add(
-    a_indices: Any, a_values: Any, a_shape: Any, b_indices: Any, b_values: Any, b_shape: Any, thresh: Any
-) -> tuple[Any, Any, Any]:
+    a_indices: Array,
+    a_values: Array,
+    a_shape: Array,
+    b_indices: Array,
+    b_values: Array,
+    b_shape: Array,
+    thresh: ArrayOrScalar,
+) -> tuple[Array, Array, Array]:
     """The sum, without what both have and comes to less than *thresh*."""
     _check_two((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
     if np.ndim(thresh):
@@ -92,7 +99,7 @@ register_op(
 )
 
 
-def sparse_add_grad(gradient: Any, a_indices: Any, b_indices: Any, sum_indices: Any) -> tuple[Any, Any]:
+def sparse_add_grad(gradient: Array, a_indices: Array, b_indices: Array, sum_indices: Array) -> tuple[Array, Array]:
     """The gradient of each value of the sum, at the values that it was made of."""
     if not a_indices.ndim == b_indices.ndim == sum_indices.ndim == 2:
         raise InvalidArgumentError(
@@ -128,7 +135,7 @@ register_op(
 )
 
 
-def sparse_tensor_dense_add(indices: Any, values: Any, shape: Any, dense: Any) -> Any:
+def sparse_tensor_dense_add(indices: Array, values: Array, shape: Array, dense: Array) -> Array:
     """The dense tensor, with the values of the sparse one added."""
     check_sparse(indices, values, shape, "a")
     if not 1 <= np.ndim(dense) <= _MOST_DIMS:
@@ -150,7 +157,7 @@ def _cwise_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [TensorShape([c.with_rank(0, 2)[0]])]
 
 
-def _quotient(x: Any, y: Any) -> Any:
+def _quotient(x: Array, y: ArrayOrScalar) -> ArrayOrScalar:
     if not np.all(y):
         raise InvalidArgumentError("SparseDenseCwiseDiv cannot divide by zero, but input dense tensor contains zero")
     if x.dtype.kind == "u":
@@ -161,7 +168,7 @@ def _quotient(x: Any, y: Any) -> Any:
 def _with_dense(function: Kernel) -> Kernel:
     """The kernel that gives *function* of each value and of what the dense tensor has at its place."""
 
-    def kernel(indices: Any, values: Any, shape: Any, dense: Any) -> Any:
+    def kernel(indices: Array, values: Array, shape: Array, dense: ArrayOrScalar) -> Array:
         check_sparse(indices, values, shape)
         sizes, theirs = shape.tolist(), list(np.shape(dense))
         if not 1 <= len(sizes) <= _MOST_DIMS:
@@ -205,7 +212,7 @@ def _of_two_shape(c: InferenceContext) -> Sequence[TensorShape]:
 def _of_two(ufunc: Any) -> Kernel:
     """The kernel that gives *ufunc* where either has a value; what the other does not have is 0."""
 
-    def kernel(*inputs: Any) -> tuple[Any, Any]:
+    def kernel(*inputs: Any) -> tuple[Array, Array]:
         a, b = inputs[:3], inputs[3:]
         _check_two(a, b)
         check_bounds(a[0], a[2], "a_indices")
@@ -251,7 +258,7 @@ def sparse_matmul(c: OpKernelConstruction) -> Kernel:
     """The product of two dense matrices, which may have many zeros."""
     transpose_a, transpose_b = c.attr("transpose_a"), c.attr("transpose_b")
 
-    def kernel(a: Any, b: Any) -> Any:
+    def kernel(a: Any, b: Any) -> ArrayOrScalar:
         if np.ndim(a) != 2 or np.ndim(b) != 2:
             raise InvalidArgumentError(f"a and b must be matrices, not of shapes {np.shape(a)} and {np.shape(b)}")
         left, right = a.T if transpose_a else a, b.T if transpose_b else b

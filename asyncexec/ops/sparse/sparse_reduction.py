@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InternalError, InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -47,7 +48,7 @@ for _name in _REDUCTIONS:
     )
 
 
-def _canonical_axes(axes: Any, rank: int) -> set[int]:
+def _canonical_axes(axes: ArrayOrScalar, rank: int) -> set[int]:
     if np.ndim(axes) > 1:
         raise InvalidArgumentError(
             f"Expected reduction_axes to be a scalar or a vector; got shape: {list(np.shape(axes))}"
@@ -59,7 +60,7 @@ def _canonical_axes(axes: Any, rank: int) -> set[int]:
     return {axis % rank for axis in given}
 
 
-def _reduce(ufunc: Any, indices: Any, values: Any, shape: Any, axes: Any) -> tuple[list[int], Any, Any]:
+def _reduce(ufunc: Any, indices: Any, values: Array, shape: Any, axes: ArrayOrScalar) -> tuple[list[int], Any, Any]:
     """The axes that are left, their indices where there are values, and the reduced values."""
     check_sparse(indices, values, shape)
     reduced = _canonical_axes(axes, len(shape))
@@ -79,7 +80,7 @@ def sparse_reduce(c: OpKernelConstruction) -> Kernel:
     """A dense tensor, 0 where nothing is."""
     ufunc, keeps = _REDUCTIONS[c.op.removeprefix("SparseReduce")], c.attr("keep_dims")
 
-    def kernel(indices: Any, values: Any, shape: Any, axes: Any) -> Any:
+    def kernel(indices: Array, values: Array, shape: Array, axes: ArrayOrScalar) -> ArrayOrScalar:
         left, rows, found = _reduce(ufunc, indices, values, shape, axes)
         sizes = [int(shape[axis]) for axis in left]
         dense = zeros(sizes, values.dtype)
@@ -102,7 +103,7 @@ def sparse_reduce_sparse(c: OpKernelConstruction) -> Kernel:
     """A sparse tensor in order."""
     ufunc, keeps = _REDUCTIONS[c.op.removeprefix("SparseReduce").removesuffix("Sparse")], c.attr("keep_dims")
 
-    def kernel(indices: Any, values: Any, shape: Any, axes: Any) -> tuple[Any, Any, Any]:
+    def kernel(indices: ArrayOrScalar, values: Array, shape: Any, axes: ArrayOrScalar) -> tuple[Array, Array, Array]:
         left, rows, found = _reduce(ufunc, indices, values, shape, axes)
         if not keeps:
             return rows, found, shape[left]
@@ -130,7 +131,7 @@ register_op(
 )
 
 
-def sparse_softmax(indices: Any, values: Any, shape: Any) -> Any:
+def sparse_softmax(indices: Array, values: Array, shape: Array) -> ArrayOrScalar:
     """The softmax of the values of each row of the last dimension, among themselves."""
     check_sparse(indices, values, shape)
     if len(shape) < 2:

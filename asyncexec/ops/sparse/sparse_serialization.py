@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -60,7 +61,7 @@ Writer = Callable[[Any, DType], Any]
 Reader = Callable[[Any, DType, str], Any]
 
 
-def _unbox(element: object, wanted: DType, what: str) -> Any:
+def _unbox(element: object, wanted: DType, what: str) -> Array:
     if not isinstance(element, BoxedTensor):
         raise InvalidArgumentError(f"Could not get a tensor from {what}, which is a {type(element).__name__}")
     if element.dtype is not wanted:
@@ -104,7 +105,7 @@ def serialize_sparse(c: OpKernelConstruction) -> Kernel:
     """Indices, values and shape, as a vector of three."""
     write, dtype = _WRITERS[c.attr("out_type")], c.attr("T")
 
-    def kernel(indices: Any, values: Any, shape: Any) -> Any:
+    def kernel(indices: Array, values: Array, shape: Array) -> Array:
         if indices.ndim != 2 or np.ndim(values) != 1 or shape.ndim != 1:
             raise InvalidArgumentError(
                 "Input indices should be a matrix, values and shape vectors, not of shapes "
@@ -115,7 +116,7 @@ def serialize_sparse(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _as_objects(parts: list[Any]) -> Any:
+def _as_objects(parts: list[BoxedTensor | bytes]) -> Array:
     found = np.empty(len(parts), object)
     found[:] = parts
     return found
@@ -193,7 +194,7 @@ def deserialize_sparse(c: OpKernelConstruction) -> Kernel:
     read, dtype = _READERS[c.input_dtypes[0]], c.attr("dtype")
     is_many = c.op == "DeserializeManySparse"
 
-    def kernel(serialized: Any) -> tuple[Any, Any, Any]:
+    def kernel(serialized: Array) -> tuple[Array, Array, Array]:
         given = np.shape(serialized)
         if not given or given[-1] != 3 or (is_many and len(given) != 2):
             raise InvalidArgumentError(f"Serialized sparse should have 3 as the last dimension: {list(given)}")
@@ -208,7 +209,7 @@ def deserialize_sparse(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _read_one(row: Any, index: int, read: Reader, dtype: DType) -> tuple[Any, Any, Any]:
+def _read_one(row: Array, index: int, read: Reader, dtype: DType) -> tuple[Array, Array, Array]:
     what = f"serialized_sparse[{index}, %d]"
     parts = [
         boxed(read(part, wanted, what % place))
@@ -218,7 +219,7 @@ def _read_one(row: Any, index: int, read: Reader, dtype: DType) -> tuple[Any, An
     return parts[0], parts[1], parts[2]
 
 
-def stack_sparse(tensors: Sequence[tuple[Any, Any, Any]], lead: Sequence[int]) -> tuple[Any, Any, Any]:
+def stack_sparse(tensors: Sequence[tuple[Array, Array, Array]], lead: Sequence[int]) -> tuple[Array, Array, Array]:
     """The sparse tensors as the elements of a tensor of shape *lead*, as large as the largest in each dimension."""
     rank = len(tensors[0][2])
     for index, (_, _, shape) in enumerate(tensors):

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.tensor_shape import TensorShape
 from asyncexec.ops.array.array_common import POD_STRING
@@ -22,7 +23,7 @@ UNKNOWN_VECTOR: Final = TensorShape([None])
 _MOST_KEYS: Final = 2**62
 
 
-def check_sparse(indices: Any, values: Any, shape: Any, what: str = "a sparse tensor") -> None:
+def check_sparse(indices: Any, values: Array, shape: Any, what: str = "a sparse tensor") -> None:
     """InvalidArgumentError unless indices, values and dense shape are those of one sparse tensor."""
     if indices.ndim != 2 or values.shape != (len(indices),) or shape.shape != (indices.shape[1],):
         raise InvalidArgumentError(
@@ -33,7 +34,7 @@ def check_sparse(indices: Any, values: Any, shape: Any, what: str = "a sparse te
         raise InvalidArgumentError(f"{what} has a shape of sizes of 0 or more, not {shape.tolist()}")
 
 
-def check_bounds(indices: Any, shape: Any, what: str = "indices") -> None:
+def check_bounds(indices: Array, shape: Any, what: str = "indices") -> None:
     """InvalidArgumentError unless all rows of *indices* are in *shape*."""
     outside = ((indices < 0) | (indices >= np.asarray(shape, np.int64))).any(axis=1)
     if outside.any():
@@ -43,7 +44,7 @@ def check_bounds(indices: Any, shape: Any, what: str = "indices") -> None:
         )
 
 
-def check_order(indices: Any, *, allow_repeats: bool = False) -> None:
+def check_order(indices: Array, *, allow_repeats: bool = False) -> None:
     """InvalidArgumentError unless the rows of *indices* rise."""
     relation = compare_neighbours(indices)
     wrong = np.flatnonzero(relation > 0 if allow_repeats else relation >= 0)
@@ -53,7 +54,7 @@ def check_order(indices: Any, *, allow_repeats: bool = False) -> None:
         raise InvalidArgumentError(f"indices[{row}] = {indices[row].tolist()} {what}")
 
 
-def compare_neighbours(rows: Any) -> Any:
+def compare_neighbours(rows: Array) -> Array:
     """-1, 0 or 1 of each row but the last: whether it is less than, equal to or greater than the next one."""
     steps = np.sign(rows[:-1] - rows[1:])
     if not rows.shape[1]:
@@ -62,7 +63,7 @@ def compare_neighbours(rows: Any) -> Any:
     return np.take_along_axis(steps, first[:, None], axis=1)[:, 0]
 
 
-def row_keys(rows: Any) -> Any:
+def row_keys(rows: Any) -> Array:
     """A number for each row: those of equal rows are equal, and they are ordered as the rows are."""
     if not rows.size:
         return np.zeros(len(rows), np.int64)
@@ -84,7 +85,7 @@ def row_order(rows: object) -> Any:
     return np.argsort(row_keys(rows), kind="stable")
 
 
-def run_starts(rows: Any) -> Any:
+def run_starts(rows: Array) -> Array:
     """Where each run of equal neighbours begins."""
     if not len(rows):
         return np.zeros(0, np.int64)
@@ -92,7 +93,7 @@ def run_starts(rows: Any) -> Any:
     return np.flatnonzero(np.concatenate(([True], differs.any(axis=1) if rows.ndim > 1 else differs)))
 
 
-def occurrences(keys: Any) -> Any:
+def occurrences(keys: Array) -> Array:
     """Of each of the numbers, how many equal ones are before it."""
     if (keys[1:] > keys[:-1]).all():
         return np.zeros(len(keys), np.int64)
@@ -103,7 +104,7 @@ def occurrences(keys: Any) -> Any:
     return found
 
 
-def merge_rows(a: Any, b: Any) -> tuple[Any, Any, Any]:
+def merge_rows(a: Array, b: Array) -> tuple[Array, Array, Array]:
     """The rows of *a* and *b* in order, equal ones as one; and where each is in *a* and in *b*, -1 where it is not.
 
     Of rows that repeat in one of them, the first is equal to the first of the other, and so on.
@@ -123,7 +124,7 @@ def merge_rows(a: Any, b: Any) -> tuple[Any, Any, Any]:
     return rows[first], in_a, in_b
 
 
-def values_at(values: Any, places: Any) -> Any:
+def values_at(values: Array, places: Array) -> Array:
     """The values at *places*; 0 where a place is -1."""
     found = np.zeros(len(places), values.dtype)
     there = places >= 0

@@ -117,7 +117,7 @@ def add_sparse_to_tensors_map(c: OpKernelConstruction) -> Kernel:
     """The number of the tensor that is kept."""
     tensors, dtype = _map_of(c), c.attr("T")
 
-    def kernel(indices: object, values: object, shape: object) -> Any:
+    def kernel(indices: object, values: object, shape: object) -> np.generic:
         check_sparse(indices, boxed(values), shape)
         return np.int64(tensors.add([(indices, values, shape, dtype)])[0])
 

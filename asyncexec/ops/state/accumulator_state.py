@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.ownership import freeze
 from asyncexec.framework.process_bound import ProcessBound
@@ -104,7 +105,7 @@ class DenseAccumulator(Accumulator):
 
     _total: Any = None
 
-    def _check(self, gradient: Any) -> None:
+    def _check(self, gradient: ArrayOrScalar) -> None:
         shape = np.shape(gradient)
         if self.count and np.shape(self._total) != shape:
             raise InvalidArgumentError(
@@ -116,7 +117,7 @@ class DenseAccumulator(Accumulator):
     def _add(self, gradient: object) -> None:
         self._total = self._total + gradient if self.count else gradient
 
-    def _result(self) -> Any:
+    def _result(self) -> Array:
         total, self._total = self._total, None
         return freeze(total / total.dtype.type(self.count)) if self.is_mean else total
 
@@ -128,7 +129,7 @@ class SparseAccumulator(Accumulator):
     _values: Any = None
     _counts: Any = None
 
-    def check_shape(self, shape: Any) -> None:
+    def check_shape(self, shape: Array) -> None:
         """InvalidArgumentError unless *shape*, that of a whole gradient, fits the declared one."""
         if self.shape.rank is None:
             return
@@ -180,7 +181,7 @@ class SparseAccumulator(Accumulator):
             rows[has] = row[place[has]]
         self._indices, self._values, self._counts = rows, total, counts
 
-    def _result(self) -> tuple[Any, Any, Any]:
+    def _result(self) -> tuple[Array, Array, Array]:
         indices, values, counts = self._indices, self._values, self._counts
         self._indices = self._values = self._counts = None
         if self.is_mean:
@@ -209,7 +210,7 @@ def _merged(a: Any, b: Any) -> tuple[Any, Any]:
     return places[:, 0], places[:, 1]
 
 
-def _places(union: Any, indices: Any) -> Any:
+def _places(union: Array, indices: Array) -> Any:
     places = np.full(len(union), -1, np.int64)
     places[np.searchsorted(union, indices)] = np.arange(len(indices))
     return places

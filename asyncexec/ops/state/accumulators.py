@@ -186,7 +186,7 @@ def _take(construction: OpKernelConstruction) -> Kernel:
     return take
 
 
-def _num_accumulated(handle: object) -> Any:
+def _num_accumulated(handle: object) -> np.generic:
     return np.int32(require_kind(handle, Accumulator).count)  # type: ignore[type-abstract]
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError, NotFoundError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction, require_kind
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -161,7 +162,7 @@ def read_ensemble(serialized: bytes, stamp: int) -> Ensemble:
     return Ensemble(stamp, serialized, made, growing.get(2, 0), (growing.get(3, 0), growing.get(4, 0)))
 
 
-def leaves_of(tree: Tree, features: Sequence[Any], batch: int) -> Any:
+def leaves_of(tree: Tree, features: Sequence[Any], batch: int) -> ArrayOrScalar:
     """The leaf that each example comes to."""
     widths = [feature.shape[1] for feature in features]
     splits = tree.kinds != _LEAF
@@ -280,7 +281,7 @@ register_function(
 )
 
 
-def create_ensemble(handle: object, stamp: Any, serialized: Any) -> tuple[()]:
+def create_ensemble(handle: object, stamp: ArrayOrScalar, serialized: Array | bytes) -> tuple[()]:
     """Have the ensemble of a message, if there is none yet."""
     resource = require_kind(handle, EnsembleResource)
     found = read_ensemble(scalar_string(serialized, "tree_ensemble_serialized"), int(stamp))
@@ -288,7 +289,7 @@ def create_ensemble(handle: object, stamp: Any, serialized: Any) -> tuple[()]:
     return ()
 
 
-def deserialize_ensemble(handle: object, stamp: Any, serialized: Any) -> tuple[()]:
+def deserialize_ensemble(handle: object, stamp: ArrayOrScalar, serialized: Array | bytes) -> tuple[()]:
     """Have the ensemble of a message in the place of the one that is there."""
     resource = require_kind(handle, EnsembleResource)
     resource.require()
@@ -302,7 +303,7 @@ def serialize_ensemble(handle: object) -> tuple[Any, bytes]:
     return np.int64(ensemble.stamp), ensemble.serialized
 
 
-def ensemble_states(handle: object) -> tuple[Any, ...]:
+def ensemble_states(handle: object) -> tuple[ArrayOrScalar, ...]:
     """How far the ensemble has grown."""
     ensemble = require_kind(handle, EnsembleResource).require()
     count = len(ensemble.trees)
@@ -325,7 +326,7 @@ def boosted_trees_predict(c: OpKernelConstruction) -> Kernel:
     """The sum of the logits that the trees have for each example."""
     dimension = c.attr("logits_dimension")
 
-    def kernel(handle: Any, *given: Any) -> Any:
+    def kernel(handle: Any, *given: Any) -> ArrayOrScalar:
         ensemble = require_kind(handle, EnsembleResource).require()
         features = [feature.reshape(len(feature), -1) if np.ndim(feature) in (1, 2) else None for feature in given]
         if any(feature is None or len(feature) != len(given[0]) for feature in features):
@@ -344,7 +345,7 @@ def boosted_trees_predict(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def create_quantile_streams(handle: Any, epsilon: Any, num_streams: Any) -> tuple[()]:
+def create_quantile_streams(handle: Any, epsilon: SupportsFloat, num_streams: Any) -> tuple[()]:
     """Have no boundaries for that many features, if there are none yet."""
     resource = require_kind(handle, QuantileStreamResource)
     if np.ndim(num_streams) or not 0 <= num_streams <= _MOST_STREAMS:
@@ -354,7 +355,7 @@ def create_quantile_streams(handle: Any, epsilon: Any, num_streams: Any) -> tupl
     return ()
 
 
-def deserialize_quantile_streams(handle: Any, *boundaries: Any) -> tuple[()]:
+def deserialize_quantile_streams(handle: QuantileStreamResource, *boundaries: Any) -> tuple[()]:
     """Have these boundaries."""
     resource = require_kind(handle, QuantileStreamResource)
     count = len(resource.require())

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
@@ -25,12 +25,12 @@ def _replace(target: Array, rows: Array, updates: object) -> None:
     target[rows] = updates
 
 
-def _subtract(target: Array, rows: Array, updates: Any) -> None:
+def _subtract(target: Array, rows: Array, updates: ArrayOrScalar) -> None:
     """Of truth values, as of numbers of one bit."""
     (np.logical_xor if target.dtype.kind == "b" else np.subtract).at(target, rows, updates)
 
 
-def _divide(target: Array, rows: Array, updates: Any) -> None:
+def _divide(target: Array, rows: Array, updates: ArrayOrScalar) -> None:
     if target.dtype.kind not in "iu":
         np.true_divide.at(target, rows, updates)
         return
@@ -53,7 +53,7 @@ APPLY: Final[dict[str, Apply]] = {
 }
 
 
-def scatter(apply: Apply, value: Any, indices: Any, updates: Any) -> Array:
+def scatter(apply: Apply, value: ArrayOrScalar, indices: Any, updates: Any) -> Array:
     """A copy of *value* in which the slices that *indices* name along axis 0 are updated."""
     shape, wanted = np.shape(value), np.shape(indices) + np.shape(value)[1:]
     if not shape:
@@ -70,7 +70,7 @@ def scatter(apply: Apply, value: Any, indices: Any, updates: Any) -> Array:
     return target
 
 
-def checked_rows(indices: Any, size: int) -> Array:
+def checked_rows(indices: ArrayOrScalar, size: int) -> Array:
     """*indices*, flat; InvalidArgumentError naming the first that is not in [0, size)."""
     rows = np.asarray(indices).reshape(-1)
     bad = (rows < 0) | (rows >= size)
@@ -106,7 +106,7 @@ def scatter_nd(apply: Apply, value: Any, indices: Any, updates: Any, *, skips_ba
     return target
 
 
-def flat_rows(indices: Any, shape: tuple[int, ...], *, skips_bad: bool = False) -> tuple[Array, Array]:
+def flat_rows(indices: Array, shape: tuple[int, ...], *, skips_bad: bool = False) -> tuple[Array, Array]:
     """Rows of *indices* as single numbers over the leading dimensions of *shape*, and which rows were within it."""
     depth = np.shape(indices)[-1]
     points = np.asarray(indices, np.int64).reshape(math.prod(np.shape(indices)[:-1]), depth)
