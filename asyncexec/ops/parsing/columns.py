@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array, NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import as_value
 from asyncexec.framework.tensor_shape import TensorShape
@@ -59,7 +59,7 @@ class DenseColumn:
                 f"def_value of {_name(self.key)} has shape {list(np.shape(self.default))} != dense_shape {self.shape}"
             )
 
-    def batch(self, values: Values, names: Sequence[str]) -> Any:
+    def batch(self, values: Values, names: Sequence[str]) -> ArrayOrScalar:
         """The column of all records."""
         return self._padded(values, names) if self.is_variable else self._stacked(values, names)
 
@@ -71,7 +71,7 @@ class DenseColumn:
         self._check_stride(found, name)
         return found.reshape(found.size // max(1, math.prod(self.row)), *self.row)
 
-    def _stacked(self, values: Values, names: Sequence[str]) -> Any:
+    def _stacked(self, values: Values, names: Sequence[str]) -> Array:
         shape, count = self.row, math.prod(self.row)
         result = zeros((len(values), *shape), self.dtype.as_numpy_dtype)
         for index, value in enumerate(values):
@@ -100,7 +100,7 @@ class DenseColumn:
                 f"Saw {value.size} values but output shape is: {self.shape}"
             )
 
-    def _padded(self, values: Values, names: Sequence[str]) -> Any:
+    def _padded(self, values: Values, names: Sequence[str]) -> ArrayOrScalar:
         stride = max(1, math.prod(self.row))
         for value, name in zip(values, names, strict=True):
             if value is not None:
@@ -124,7 +124,7 @@ def lengths_of(values: Values) -> Array:
     return np.array([0 if value is None else value.size for value in values], np.int64)
 
 
-def sparse_column(values: Values, dtype: DType) -> tuple[Any, Any, Any]:
+def sparse_column(values: Values, dtype: DType) -> tuple[Array, Array, Array]:
     """Indices, values and shape of a matrix with a row for each record."""
     lengths = lengths_of(values)
     indices = np.stack((np.repeat(np.arange(len(lengths)), lengths), positions(lengths)), axis=1)
@@ -132,13 +132,13 @@ def sparse_column(values: Values, dtype: DType) -> tuple[Any, Any, Any]:
     return indices.astype(np.int64), found, np.array([len(lengths), lengths.max(initial=0)], np.int64)
 
 
-def sparse_vector(value: Array | None, dtype: DType) -> tuple[Any, Any, Any]:
+def sparse_vector(value: Array | None, dtype: DType) -> tuple[Array, Array, Array]:
     """The same of a record that stands alone: a vector."""
     found = zeros((0,), dtype.as_numpy_dtype) if value is None else value
     return np.arange(found.size, dtype=np.int64)[:, None], found, np.array([found.size], np.int64)
 
 
-def row_splits(lengths: Array, dtype: NumpyDType) -> Any:
+def row_splits(lengths: Array, dtype: NumpyDType) -> Array:
     """Where rows of these lengths begin, and the last ends."""
     return np.concatenate(([0], np.cumsum(lengths))).astype(dtype)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -139,12 +140,12 @@ def record_names(names: object, count: int) -> list[str]:
 
 
 def parse_batch(
-    serialized: Any,
+    serialized: Array | bytes,
     names: object,
     sparse: Sequence[tuple[bytes, DType]],
     dense: Sequence[DenseColumn],
     ragged: Sequence[tuple[bytes, DType, DType]] = (),
-) -> tuple[Any, ...]:
+) -> tuple[ArrayOrScalar, ...]:
     """The columns of one record (a scalar) or of several (a vector)."""
     is_one = np.ndim(serialized) == 0
     data = flat_strings(serialized)
@@ -186,7 +187,7 @@ def parse_example(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _scalar_keys(keys: Sequence[Any]) -> list[bytes]:
+def _scalar_keys(keys: Sequence[Array | bytes]) -> list[bytes]:
     for key in keys:
         if np.size(key) != 1:
             raise InvalidArgumentError(f"Expected key to be a scalar, got shape: {list(np.shape(key))}")
@@ -203,7 +204,9 @@ def parse_example_v2(c: OpKernelConstruction) -> Kernel:
     if len(value_types) != len(split_types):
         raise InvalidArgumentError(f"{len(value_types)} ragged_value_types, {len(split_types)} ragged_split_types")
 
-    def kernel(serialized: Any, names: Any, sparse: Any, dense: Any, ragged: Any, *defaults: Any) -> tuple[Any, ...]:
+    def kernel(
+        serialized: Array | bytes, names: Array, sparse: Any, dense: Any, ragged: Any, *defaults: ArrayOrScalar
+    ) -> tuple[ArrayOrScalar, ...]:
         if np.ndim(serialized) > 1:
             raise InvalidArgumentError(f"serialized must be a scalar or vector, not {list(np.shape(serialized))}")
         sparse, dense, ragged = map(flat_strings, (sparse, dense, ragged))  # of any shape, as TensorFlow takes them
@@ -229,7 +232,7 @@ def parse_single_example(c: OpKernelConstruction) -> Kernel:
     if len(sparse) != c.attr("num_sparse"):
         raise InvalidArgumentError(f"num_sparse is {c.attr('num_sparse')}, but there are {len(sparse)} sparse keys")
 
-    def kernel(serialized: Any, *defaults: object) -> tuple[Any, ...]:
+    def kernel(serialized: bytes, *defaults: object) -> tuple[Any, ...]:
         if not isinstance(serialized, bytes):
             raise InvalidArgumentError(f"serialized must be a scalar, not of shape {list(np.shape(serialized))}")
         dense = dense_columns(c.attr("dense_keys"), c.attr("Tdense"), c.attr("dense_shapes"), defaults)

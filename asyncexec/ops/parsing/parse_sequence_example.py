@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -155,7 +155,7 @@ class _Keys:
 class _Batch:
     """Records that are read, and their columns."""
 
-    def __init__(self, serialized: Any, debug_name: object) -> None:
+    def __init__(self, serialized: Array | bytes, debug_name: object) -> None:
         self.is_one = np.ndim(serialized) == 0
         data = flat_strings(serialized)
         self.names = record_names(debug_name, len(data))
@@ -214,7 +214,7 @@ class _Batch:
         values = joined([step for steps in records for step in steps], dtype)
         return np.stack(columns, axis=1).astype(np.int64), values, np.array(shape, np.int64)
 
-    def list_dense(self, column: DenseColumn, may_lack: bool) -> tuple[Any, Any]:
+    def list_dense(self, column: DenseColumn, may_lack: bool) -> tuple[ArrayOrScalar, ArrayOrScalar]:
         """Values, padded with zeros, and how many steps each record has."""
         records = self.steps(column.key, column.dtype)
         shape = column.row
@@ -237,7 +237,9 @@ class _Batch:
                 result[index, time] = step.reshape(shape)
         return (result[0], lengths[0]) if self.is_one else (result, lengths)
 
-    def list_ragged(self, key: bytes, dtype: DType, splits: DType) -> tuple[Any, Any, Any]:
+    def list_ragged(
+        self, key: bytes, dtype: DType, splits: DType
+    ) -> tuple[ArrayOrScalar, ArrayOrScalar, ArrayOrScalar]:
         """Values, outer and inner row splits of a list of features."""
         records = [steps or [] for steps in self.steps(key, dtype)]
         times = np.array([len(steps) for steps in records], np.int64)
@@ -251,7 +253,7 @@ def _shown(key: bytes) -> str:
     return key.decode("utf-8", "backslashreplace")
 
 
-def _by_place(parts: Sequence[tuple[Any, ...]], count: int) -> list[Any]:
+def _by_place(parts: Sequence[tuple[ArrayOrScalar, ...]], count: int) -> list[ArrayOrScalar]:
     return [part[place] for place in range(count) for part in parts]
 
 
@@ -296,7 +298,7 @@ def parse_sequence_example(c: OpKernelConstruction) -> Kernel:
     )
     optional = frozenset(c.attr("feature_list_dense_missing_assumed_empty"))
 
-    def kernel(serialized: Any, debug_name: Any, *defaults: Any) -> tuple[Any, ...]:
+    def kernel(serialized: Array, debug_name: Array, *defaults: Array) -> tuple[Array, ...]:
         if np.ndim(serialized) != 1:
             raise InvalidArgumentError(f"serialized must be a vector, got shape: {list(np.shape(serialized))}")
         found, lengths = _parse(c, _Batch(serialized, debug_name), keys, defaults, optional)
@@ -313,7 +315,7 @@ def parse_sequence_example_v2(c: OpKernelConstruction) -> Kernel:
         zip(c.attr("feature_list_ragged_value_types"), c.attr("feature_list_ragged_split_types"), strict=True)
     )
 
-    def kernel(serialized: Any, debug_name: Any, *rest: Any) -> tuple[Any, ...]:
+    def kernel(serialized: Array | bytes, debug_name: Array, *rest: Array) -> tuple[ArrayOrScalar, ...]:
         if np.ndim(serialized) > 1:
             raise InvalidArgumentError(f"serialized must be a scalar or vector, not {list(np.shape(serialized))}")
         vectors, may_lack, defaults = rest[:6], rest[6], rest[7:]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import DataLossError, InvalidArgumentError
 from asyncexec.framework.extras import require
 from asyncexec.framework.file_access import FileAccess, named_path
@@ -144,7 +145,7 @@ def _wire_kind(field_type: int) -> int:
     return VARINT
 
 
-def _values_of(field: Any, kind: int, content: Any) -> list[Any]:
+def _values_of(field: Any, kind: int, content: Any) -> list[bool | bytes | float | int]:
     """The values in one field on the wire; ValueError where it has other ones."""
     if field.type in _TEXTS:
         if kind != DELIMITED:
@@ -216,7 +217,7 @@ def _rewritten(descriptor: object, message: bytes, is_text: bool) -> bytes:
     return data
 
 
-def _read(message: bytes, wanted: Sequence[Any]) -> list[list[Any]]:
+def _read(message: bytes, wanted: Sequence[Any]) -> list[list[bool | bytes | float | int]]:
     """The values of each field that is wanted; the last of one that is not repeated."""
     found: list[list[Any]] = [[] for _ in wanted]
     places: dict[int, list[int]] = {}
@@ -232,7 +233,7 @@ def _read(message: bytes, wanted: Sequence[Any]) -> list[list[Any]]:
     return found
 
 
-def _padded(rows: list[list[Any]], field: object, dtype: DType, shape: Sequence[int]) -> Any:
+def _padded(rows: list[list[Any]], field: object, dtype: DType, shape: Sequence[int]) -> Array:
     width = max([1, *map(len, rows)])
     check_memory([len(rows), width], dtype.as_numpy_dtype)
     default = _default(field)
@@ -248,7 +249,7 @@ def encode_proto(c: OpKernelConstruction) -> Kernel:
     dtypes: Sequence[DType] = c.attr("Tinput_types")
     described = cache(lambda: _fields_of(c, dtypes, c.resource_mgr.files)[1])
 
-    def kernel(sizes: Any, *values: Any) -> Any:
+    def kernel(sizes: Array, *values: Array) -> Array:
         wanted = described()
         batch = np.shape(values[0])[:-1]
         if any(np.ndim(each) < 1 or np.shape(each)[:-1] != batch for each in values):

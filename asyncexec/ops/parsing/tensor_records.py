@@ -87,7 +87,7 @@ def _tensor_proto(data: bytes) -> TensorProto:
     return TensorProto.from_fields(found)
 
 
-def _numbers(name: str, np_dtype: str | None, kind: int, content: Any) -> list[Any]:
+def _numbers(name: str, np_dtype: str | None, kind: int, content: Any) -> list[bool | int | float]:
     if np_dtype is not None:
         if kind not in (DELIMITED, FIXED32, FIXED64) or len(content) % np.dtype(np_dtype).itemsize:
             raise ValueError(f"{name} has a field of wire type {kind}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncexec.framework import types
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -49,7 +49,7 @@ def ragged_range(c: OpKernelConstruction) -> Kernel:
     """Rows of numbers from a start to a limit by a delta."""
     np_dtype, splits_dtype = c.np_dtype("T"), c.np_dtype("Tsplits")
 
-    def kernel(starts: Any, limits: Any, deltas: Any) -> tuple[Any, Any]:
+    def kernel(starts: ArrayOrScalar, limits: ArrayOrScalar, deltas: ArrayOrScalar) -> tuple[Any, Array]:
         given = {"starts": starts, "limits": limits, "deltas": deltas}
         for name, value in given.items():
             if value.ndim > 1:
@@ -71,7 +71,7 @@ def ragged_range(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _range_sizes(first: Any, last: Any, step: Any, most: int) -> Array:
+def _range_sizes(first: Array, last: Array, step: Array, most: int) -> Array:
     """How many numbers each row has; InvalidArgumentError where these are more than *most*."""
     sizes = []
     for start, limit, delta in zip(first.tolist(), last.tolist(), step.tolist(), strict=True):
@@ -92,7 +92,7 @@ def _range_sizes(first: Any, last: Any, step: Any, most: int) -> Array:
     return np.array(sizes, np.int64)
 
 
-def _sums(first: Any, step: Any, sizes: Any, np_dtype: Any) -> Any:
+def _sums(first: Array, step: Array, sizes: ArrayOrScalar, np_dtype: NumpyDType) -> ArrayOrScalar:
     """Each number is the one before and the delta, as floats add up."""
     rows = []
     for start, delta, size in zip(first, step, sizes.tolist(), strict=True):
@@ -129,7 +129,7 @@ def ragged_gather(c: OpKernelConstruction) -> Kernel:
     """The rows that indices name, one after the other."""
     splits_dtype, wanted = c.np_dtype("Tsplits"), c.attr("OUTPUT_RAGGED_RANK")
 
-    def kernel(*inputs: Any) -> tuple[Any, ...]:
+    def kernel(*inputs: Any) -> tuple[Array, ...]:
         *nested, values, indices = inputs
         check_nested(nested, values)
         if wanted != len(nested) + indices.ndim - 1:
@@ -179,7 +179,7 @@ register_op(
 def ragged_tensor_to_sparse(c: OpKernelConstruction) -> Kernel:
     """An index for each value."""
 
-    def kernel(*inputs: Any) -> tuple[Any, ...]:
+    def kernel(*inputs: Any) -> tuple[Array, ...]:
         *nested, values = inputs
         check_nested(nested, values)
         columns = [np.arange(len(nested[0]) - 1)]
@@ -220,7 +220,7 @@ register_op(
 def ragged_fill_empty_rows(c: OpKernelConstruction) -> Kernel:
     """Rows with *default_value* where there was nothing, and what was done."""
 
-    def kernel(rowids: Any, values: Any, nrows: Any, default: Any) -> tuple[Any, ...]:
+    def kernel(rowids: Array, values: Array, nrows: ArrayOrScalar, default: ArrayOrScalar) -> tuple[Array, ...]:
         if rowids.ndim != 1 or values.shape != rowids.shape or nrows.ndim or default.ndim:
             raise InvalidArgumentError(
                 f"vectors of one length and scalars are needed, not {list(rowids.shape)}, {list(values.shape)}, "
@@ -259,7 +259,7 @@ register_op("RaggedFillEmptyRowsGrad", _FILL_GRAD, "T: type", shape=_fill_grad_s
 def fill_empty_rows_grad(c: OpKernelConstruction) -> Kernel:
     """What came for the values that there were, and the sum of what came for the defaults."""
 
-    def kernel(reverse: Any, grad: Any) -> tuple[Any, Any]:
+    def kernel(reverse: Array, grad: Array) -> tuple[ArrayOrScalar, ArrayOrScalar]:
         if reverse.ndim != 1 or grad.ndim != 1:
             raise InvalidArgumentError("reverse_index_map and grad_values must be vectors")
         wrong = (reverse < 0) | (reverse >= grad.size)
@@ -298,7 +298,7 @@ def ragged_bincount(c: OpKernelConstruction) -> Kernel:
     """How often each number is in each row, or the sum of its weights, or whether it is."""
     np_dtype, is_binary = c.np_dtype("T"), c.attr("binary_output")
 
-    def kernel(splits: Any, values: Any, size: Any, weights: Any) -> Any:
+    def kernel(splits: Array, values: Array, size: Any, weights: Array) -> Array:
         if size.ndim:
             raise InvalidArgumentError(f"Shape must be rank 0 but is rank {size.ndim}")
         if size < 0:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, KernelKind, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -68,7 +69,7 @@ def ragged_cross(c: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError("hashed_output goes with out_values_type int64, and only with it")
     combine: Callable[[Any], Any] = _hasher(c.attr("hash_key"), c.attr("num_buckets")) if is_hashed else _joined
 
-    def kernel(*inputs: object) -> tuple[Any, Any]:
+    def kernel(*inputs: object) -> tuple[Any, Array]:
         given = {name: inputs[place] for name, place in slices.items()}
         features = _features(given, c.attr("input_order"))
         count = len(features[0]) if features else 0
@@ -135,7 +136,7 @@ def _text(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _fingerprint(value: Any) -> int:
+def _fingerprint(value: bytes | int) -> int:
     return fingerprint64(value) if isinstance(value, bytes) else value & _MASK
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -66,7 +67,7 @@ def ragged_tensor_to_tensor(c: OpKernelConstruction) -> Kernel:
     """The values where their rows and columns are, the default elsewhere."""
     types = _checked_types(c.attr("row_partition_types"), c.attr("num_row_partition_tensors"))
 
-    def kernel(shape: Any, values: Any, default: Any, *partitions: Any) -> Any:
+    def kernel(shape: ArrayOrScalar, values: Array, default: ArrayOrScalar, *partitions: ArrayOrScalar) -> Array:
         if not values.ndim:
             raise InvalidArgumentError("values must have rank 1 or more")
         count, levels = _levels(types, partitions, len(values))
@@ -121,7 +122,7 @@ def _levels(types: Sequence[bytes], partitions: Sequence[Any], num_values: int) 
     return first, found
 
 
-def _rows_of_splits(splits: Any, count: int) -> Any:
+def _rows_of_splits(splits: Array, count: int) -> Array:
     if splits.size != count + 1:
         raise InvalidArgumentError(f"row_splits of {splits.size} elements do not cut {count} rows")
     if splits[0] != 0:
@@ -132,17 +133,17 @@ def _rows_of_splits(splits: Any, count: int) -> Any:
     return np.repeat(np.arange(count), lengths)
 
 
-def _checked_rowids(rowids: Any, count: int) -> Any:
+def _checked_rowids(rowids: Array, count: int) -> ArrayOrScalar:
     if rowids.size and (rowids[0] < 0 or rowids[-1] >= count or (np.diff(rowids) < 0).any()):
         raise InvalidArgumentError(f"value_rowids must be sorted, and in [0, {count})")
     return rowids.astype(np.int64)
 
 
-def _longest(rows: Any) -> int:
+def _longest(rows: Array) -> int:
     return int(np.max(np.bincount(rows))) if rows.size else 0
 
 
-def _columns(rows: Any) -> Any:
+def _columns(rows: Array) -> Array:
     """The place of each value in its row."""
     places = np.arange(rows.size)
     is_first = np.ones(rows.size, bool)

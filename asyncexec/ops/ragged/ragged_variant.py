@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -90,7 +91,7 @@ def ragged_tensor_to_variant(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _row(nested: Sequence[Any], values: Any, row: int, dtype: DType) -> Ragged:
+def _row(nested: Sequence[Array], values: Array, row: int, dtype: DType) -> Ragged:
     begin, end = int(nested[0][row]), int(nested[0][row + 1])
     inner = []
     for splits in nested[1:]:
@@ -100,7 +101,7 @@ def _row(nested: Sequence[Any], values: Any, row: int, dtype: DType) -> Ragged:
     return Ragged(tuple(inner), values[begin:end], dtype)
 
 
-def _vector(items: Sequence[object]) -> Any:
+def _vector(items: Sequence[object]) -> ArrayOrScalar:
     found = np.empty(len(items), object)
     found[:] = items
     return found
@@ -148,7 +149,7 @@ def ragged_tensor_from_variant(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _check(item: object, rank: int, dtype: DType, splits_dtype: Any) -> None:
+def _check(item: object, rank: int, dtype: DType, splits_dtype: NumpyDType) -> None:
     if not isinstance(item, Ragged):
         raise InvalidArgumentError(f"Input Variant element does not hold a ragged tensor, but {type(item).__name__}")
     if len(item.nested) != rank:
@@ -166,7 +167,7 @@ def _joined_splits(parts: Sequence[Any], splits_dtype: object) -> Any:
     return splits_of(np.concatenate(lengths) if lengths else np.zeros(0, np.int64), splits_dtype)
 
 
-def _joined_values(parts: Sequence[Any], dtype: DType) -> Any:
+def _joined_values(parts: Sequence[Array], dtype: DType) -> ArrayOrScalar:
     if not parts:
         return zeros((0,), dtype.as_numpy_dtype)
     if len({np.shape(part)[1:] for part in parts}) > 1 or not np.ndim(parts[0]):

@@ -13,7 +13,7 @@ from asyncexec.framework.shape_inference import InferenceContext
 from asyncexec.framework.tensor_shape import TensorShape
 
 
-def check_splits(splits: Any, count: int, what: str = "row_splits") -> None:
+def check_splits(splits: Array, count: int, what: str = "row_splits") -> None:
     """InvalidArgumentError unless *splits* cut *count* values into rows."""
     if splits.ndim != 1:
         raise InvalidArgumentError(f"{what} must be 1-D, got shape {list(splits.shape)}")
@@ -38,14 +38,14 @@ def check_nested(nested: Sequence[Any], values: Any) -> None:
         check_splits(splits, len(inner) - (0 if is_last else 1))
 
 
-def ranges(starts: Any, lengths: Any) -> Array:
+def ranges(starts: Array, lengths: Array) -> Array:
     """``start, start + 1, ...`` of each length, one after the other."""
     before = np.cumsum(lengths) - lengths
     found: Array = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
     return found
 
 
-def splits_of(lengths: Any, dtype: Any) -> Any:
+def splits_of(lengths: Any, dtype: Any) -> Array:
     """Where rows of these lengths begin, and the last ends."""
     found = np.zeros(len(lengths) + 1, dtype)
     np.cumsum(lengths, out=found[1:])

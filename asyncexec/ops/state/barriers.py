@@ -132,7 +132,7 @@ def _take_many(construction: OpKernelConstruction) -> AsyncKernel:
         raise InvalidArgumentError("Timeout not supported yet.")
     dtypes, allows_small_batch = construction.attr("component_types"), construction.attr("allow_small_batch")
 
-    def take_many(handle: Any, num_elements: Any) -> Dequeue:
+    def take_many(handle: Barrier, num_elements: Any) -> Dequeue:
         barrier = require_kind(handle, Barrier)
         if np.ndim(num_elements) or num_elements < 0:
             raise InvalidArgumentError(f"num_elements must be a scalar and not negative, not {num_elements}")

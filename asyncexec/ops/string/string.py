@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -90,7 +91,7 @@ def string_join(construction: OpKernelConstruction) -> Kernel:
     room = TextRoom()
     ufunc = np.frompyfunc(lambda *texts: joined(separator, texts, room), count, 1) if count <= 30 else None
 
-    def kernel(*inputs: Any) -> Any:
+    def kernel(*inputs: Any) -> Array | bytes:
         shapes = {value.shape for value in inputs if isinstance(value, np.ndarray)}
         if not shapes:
             return joined(separator, inputs, room)
@@ -116,7 +117,7 @@ def substr(construction: OpKernelConstruction) -> Kernel:
     cut = _cut_bytes if construction.attr("unit") == b"BYTE" else _cut_characters
     ufunc = np.frompyfunc(cut, 3, 1)
 
-    def kernel(value: Any, pos: Any, length: Any) -> Any:
+    def kernel(value: Array | bytes, pos: Any, length: Any) -> Array | bytes:
         if np.shape(pos) != np.shape(length):
             raise InvalidArgumentError(
                 f"pos and len should have the same shape, got: {list(np.shape(pos))} vs. {list(np.shape(length))}"

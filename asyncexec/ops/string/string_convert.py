@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import Array, ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_function, register_kernel
@@ -123,7 +123,7 @@ def string_to_number(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("out_type")
     parse = number_parser(dtype)
 
-    def convert(text: bytes) -> Any:
+    def convert(text: bytes) -> int | float:
         try:
             return parse(text)
         except ValueError:
@@ -167,7 +167,7 @@ def _stored_dtype(construction: OpKernelConstruction) -> tuple[NumpyDType, Numpy
     return dtype, np.dtype(f"{'<' if construction.attr('little_endian') else '>'}u{part}")
 
 
-def _from_bytes(data: Any, dtype: NumpyDType, stored: NumpyDType, shape: tuple[int, ...]) -> Any:
+def _from_bytes(data: Array | bytes, dtype: NumpyDType, stored: NumpyDType, shape: tuple[int, ...]) -> Array:
     words = np.frombuffer(data, stored).astype(stored.newbyteorder("="), copy=isinstance(data, bytes))
     if dtype.kind == "b":
         return as_value((words != 0).reshape(shape))
@@ -179,7 +179,7 @@ def decode_raw(construction: OpKernelConstruction) -> Kernel:
     """The bytes of each string as numbers; all strings are of one length."""
     dtype, stored = _stored_dtype(construction)
 
-    def kernel(value: Any) -> Any:
+    def kernel(value: Array | bytes) -> Array:
         texts = flat_strings(value)
         length = len(texts[0]) if texts else 0
         if any(len(text) != length for text in texts):
@@ -198,7 +198,7 @@ def decode_padded_raw(construction: OpKernelConstruction) -> Kernel:
     """The bytes of each string, cut or filled with zeros to the same length, as numbers."""
     dtype, stored = _stored_dtype(construction)
 
-    def kernel(value: Any, fixed_length: Any) -> Any:
+    def kernel(value: Array | bytes, fixed_length: ArrayOrScalar) -> Array:
         if np.ndim(fixed_length) != 0:
             raise InvalidArgumentError(f"fixed_length must be a scalar, not of shape {list(fixed_length.shape)}")
         length = int(fixed_length)
@@ -230,7 +230,7 @@ def as_string(construction: OpKernelConstruction) -> Kernel:
     """Each element as text, in the notation of C's printf."""
     convert = _printer(construction)
 
-    def kernel(value: Any) -> Any:
+    def kernel(value: Any) -> Array | bytes:
         items = [value] if isinstance(value, bytes) else np.ravel(value).tolist()
         return as_strings(map(convert, items), np.shape(value))
 

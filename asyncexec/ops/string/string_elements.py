@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from asyncexec.framework.arrays import NumpyDType
+from asyncexec.framework.arrays import ArrayOrScalar, NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.process.free_memory import LARGE_BYTES, check_room
@@ -26,7 +26,7 @@ def elementwise(function: Callable[[bytes], bytes]) -> Kernel:
 def elementwise_to(dtype: NumpyDType, function: Callable[[bytes], Any]) -> Kernel:
     """The kernel that gives ``function`` of each string, as numbers of *dtype*."""
 
-    def kernel(value: Any) -> Any:
+    def kernel(value: Any) -> ArrayOrScalar:
         if isinstance(value, bytes):
             return dtype.type(function(value))
         return np.fromiter(map(function, value.flat), dtype, value.size).reshape(value.shape)

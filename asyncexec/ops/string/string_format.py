@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -47,7 +48,7 @@ def summary(value: Any, ends: int) -> bytes:
     return _summarize(array, min(ends, array.size) if ends >= 0 else array.size, 0)
 
 
-def _summarize(array: Any, ends: int, depth: int) -> bytes:
+def _summarize(array: Array, ends: int, depth: int) -> bytes:
     if array.ndim == 0:
         return _element(array[()])
     count = len(array)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.extras import is_installed, require
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
@@ -79,7 +79,7 @@ def fingerprint(construction: OpKernelConstruction) -> Kernel:
     """The FarmHash fingerprint of each row, as 8 bytes."""
     is_string, hashed = construction.attr("T") is string, best_fingerprint64()
 
-    def kernel(data: Any, method: Any) -> Any:
+    def kernel(data: Array, method: bytes) -> Array:
         if scalar_string(method, "method") != b"farmhash64":
             raise InvalidArgumentError(f"unsupported method {method!r}")
         if np.ndim(data) == 0:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError, ResourceExhaustedError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -37,7 +38,7 @@ def string_ngrams(c: OpKernelConstruction) -> Kernel:
     row_ngrams = _RowNGrams(c)
     splits_dtype = c.np_dtype("Tsplits")
 
-    def kernel(data: Any, splits: Any) -> tuple[Any, Any]:
+    def kernel(data: Array, splits: Array) -> tuple[Any, Array]:
         if np.ndim(data) != 1 or splits.ndim != 1:
             raise InvalidArgumentError("data and data_splits must be vectors")
         rows = _rows(data.tolist(), splits)
@@ -53,7 +54,7 @@ def string_ngrams(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _rows(data: list[bytes], splits: Any) -> list[list[bytes]]:
+def _rows(data: list[bytes], splits: Array) -> list[list[bytes]]:
     """The strings of each row; without splits, none."""
     if not splits.size:
         return []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError, OutOfRangeError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
@@ -31,7 +32,7 @@ def _reduce_join_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [TensorShape(dim for axis, dim in enumerate(dims) if axis not in axes)]
 
 
-def _axes(given: Any, rank: int) -> list[int]:
+def _axes(given: ArrayOrScalar, rank: int) -> list[int]:
     """The axes to reduce, the first of them the one that varies fastest."""
     if np.ndim(given) > 1:
         raise InvalidArgumentError(f"reduction_indices must be at most a vector, not of rank {np.ndim(given)}")
@@ -75,7 +76,7 @@ def reduce_join(construction: OpKernelConstruction) -> Kernel:
     """The strings along some axes joined; the axes are taken in the order given."""
     separator, keeps_dims = construction.attr("separator"), construction.attr("keep_dims")
 
-    def kernel(value: Any, reduction_indices: Any) -> Any:
+    def kernel(value: Array | bytes, reduction_indices: ArrayOrScalar) -> Array | bytes:
         if isinstance(value, bytes):
             _axes(reduction_indices, 0)
             return value
@@ -96,7 +97,7 @@ def unsorted_segment_join(construction: OpKernelConstruction) -> Kernel:
     """The strings of each segment joined."""
     separator = construction.attr("separator")
 
-    def kernel(value: Any, segment_ids: Any, num_segments: Any) -> Any:
+    def kernel(value: Array, segment_ids: ArrayOrScalar, num_segments: np.generic) -> ArrayOrScalar:
         count = _check_segments(value, segment_ids, num_segments)
         rank = np.ndim(segment_ids)
         rest = np.shape(value)[rank:]
@@ -113,7 +114,7 @@ def unsorted_segment_join(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _check_segments(value: Any, segment_ids: Any, num_segments: Any) -> int:
+def _check_segments(value: Array, segment_ids: Any, num_segments: np.generic) -> int:
     shape, ids_shape = np.shape(value), np.shape(segment_ids)
     if not ids_shape:
         raise InvalidArgumentError("segment_ids must not be a scalar")

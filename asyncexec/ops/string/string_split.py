@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -40,7 +41,7 @@ register_op(
 )
 
 
-def _sparse(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
+def _sparse(rows: list[list[bytes]]) -> tuple[Array, Array, Array]:
     """Indices, values and dense shape of a matrix whose rows are filled from the left."""
     lengths = np.array([len(row) for row in rows], np.int64)
     indices = np.empty((int(lengths.sum()), 2), np.int64)
@@ -51,7 +52,7 @@ def _sparse(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
 
 
 def _splitting(split: Callable[[bytes, bytes], list[bytes]]) -> Kernel:
-    def kernel(value: Any, separator: Any) -> Any:
+    def kernel(value: Array, separator: bytes) -> Any:
         if np.ndim(value) != 1:
             raise InvalidArgumentError(f"input must be a vector, got shape: {list(np.shape(value))}")
         mark = scalar_string(separator, "delimiter")
@@ -125,7 +126,7 @@ def decode_csv(construction: OpKernelConstruction) -> Kernel:
     if any(b <= a for a, b in pairwise(columns)) or (columns and columns[0] < 0):
         raise InvalidArgumentError(f"select_cols should be strictly increasing indices, not {list(columns)}")
 
-    def kernel(records: Any, *defaults: object) -> Any:
+    def kernel(records: Array | bytes, *defaults: object) -> Any:
         table = [_select(read(record), columns, len(dtypes), row) for row, record in enumerate(flat_strings(records))]
         shape = np.shape(records)
         return tuple(
@@ -164,7 +165,7 @@ def _column(
     return as_value(np.array(values, dtype.as_numpy_dtype).reshape(shape))
 
 
-def _parsed(field: bytes, parse: Any, index: int, row: int, dtype: DType) -> Any:
+def _parsed(field: bytes, parse: Any, index: int, row: int, dtype: DType) -> bytes | float | int:
     if parse is None:
         return field
     try:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from asyncexec.framework.arrays import Array
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.errors import InvalidArgumentError
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, as_value
 from asyncexec.framework.kernel_registry import register_kernel
@@ -221,7 +221,7 @@ def unicode_encode(c: OpKernelConstruction) -> Kernel:
     """A string for each row of code points."""
     write, errors, replacement = _writer(c.attr("output_encoding")), c.attr("errors"), _replacement(c)
 
-    def text(points: Any) -> bytes:
+    def text(points: Array) -> bytes:
         is_valid = (points >= 0) & (points <= _LAST) & ~((points >= 0xD800) & (points <= 0xDFFF))
         if not is_valid.all():
             if errors == b"strict":
@@ -229,7 +229,7 @@ def unicode_encode(c: OpKernelConstruction) -> Kernel:
             points = points[is_valid] if errors == b"ignore" else np.where(is_valid, points, replacement)
         return write("".join(map(chr, points.tolist())))
 
-    def kernel(values: Any, splits: Any) -> Any:
+    def kernel(values: Array, splits: Array) -> Array:
         if values.ndim != 1 or splits.ndim != 1:
             raise InvalidArgumentError("input_values and input_splits must be vectors")
         check_splits(splits, values.size, "input_splits")
@@ -252,7 +252,7 @@ def unicode_script(c: OpKernelConstruction) -> Kernel:
     """ICU's number of the script of each code point, -1 of what is none."""
     scripts = _scripts()
 
-    def kernel(points: Any) -> Any:
+    def kernel(points: Any) -> ArrayOrScalar:
         is_point = (points >= 0) & (points <= _LAST)
         return as_value(np.where(is_point, scripts[np.where(is_point, points, 0)], -1).astype(np.int32))
 
