@@ -142,7 +142,7 @@ def reshape(x: Any, shape: object) -> Any:
     return result if dims else as_value(result)
 
 
-def _reshape_empty(x: Array, dims: list[int]) -> Any:
+def _reshape_empty(x: Array, dims: list[int]) -> object:
     """Reshape where numpy refuses: where nothing can be inferred TensorFlow infers from the sizes that are not 0."""
     if x.size or dims.count(-1) != 1 or 0 not in dims:
         raise InvalidArgumentError(
@@ -203,7 +203,7 @@ register_op("Squeeze", "input: T -> output: T", "T: type; squeeze_dims: list(int
 def _squeeze(c: OpKernelConstruction) -> Kernel:
     squeezed = c.attr("squeeze_dims") or None
 
-    def squeeze(x: Any) -> Any:
+    def squeeze(x: Any) -> object:
         if squeezed is None:
             return as_value(x.squeeze())
         try:
@@ -214,7 +214,7 @@ def _squeeze(c: OpKernelConstruction) -> Kernel:
     return boxing(c, squeeze)
 
 
-def _squeeze_canonical(x: Array, squeezed: tuple[int, ...]) -> Any:
+def _squeeze_canonical(x: Array, squeezed: tuple[int, ...]) -> object:
     """Squeeze where an axis may be named twice (numpy refuses that), and where the mistakes are told."""
     axes = {canonical_axis(axis, x.ndim, "squeeze_dims") for axis in squeezed}
     for axis in axes:
@@ -272,7 +272,7 @@ def _zeros_like(c: OpKernelConstruction) -> Kernel:
     return lambda x: np.zeros(x.shape, np_dtype) if x.ndim else zero
 
 
-def _zeros_like_variant(x: object) -> Any:
+def _zeros_like_variant(x: object) -> object:
     if isinstance(x, np.ndarray):
         raise InvalidArgumentError("ZerosLike non-scalar Tensor with dtype=DT_VARIANT is not supported.")
     return variant_ops.zeros_like(x)
@@ -311,7 +311,7 @@ def _ensure_shape(c: OpKernelConstruction) -> Kernel:
     wanted: TensorShape = c.attr("shape")
     box = boxed if has_boxes(c.attr("T")) else _same
 
-    def ensure_shape(x: object) -> Any:
+    def ensure_shape(x: object) -> object:
         if not wanted.accepts(box(x).shape):
             raise InvalidArgumentError(
                 f"Shape of tensor {list(box(x).shape)} is not compatible with expected shape {wanted}"

@@ -74,7 +74,7 @@ def boxing(c: OpKernelConstruction, kernel: Kernel) -> Kernel:
     if not any(map(has_boxes, c.input_dtypes)):
         return kernel
 
-    def boxing_kernel(*inputs: object) -> Any:
+    def boxing_kernel(*inputs: object) -> object:
         result = kernel(*map(boxed, inputs))
         return tuple(map(as_value, result)) if isinstance(result, tuple) else as_value(result)
 

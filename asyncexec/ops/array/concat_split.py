@@ -102,7 +102,7 @@ register_op(
 )
 
 
-def concat_offset(concat_dim: np.generic, *shapes: Any) -> tuple[Any, ...]:
+def concat_offset(concat_dim: np.generic, *shapes: Any) -> tuple[object, ...]:
     """Where each of the arrays of those shapes begins in their concatenation."""
     if concat_dim.ndim:
         raise InvalidArgumentError(f"Concat dim tensor should be a scalar, but got shape {list(concat_dim.shape)}")
@@ -224,7 +224,7 @@ register_op(
 def _split_v(c: OpKernelConstruction) -> Kernel:
     count: int = c.attr("num_split")
 
-    def split_v(value: Array, size_splits: Array, split_dim: np.generic) -> Any:
+    def split_v(value: Array, size_splits: Array, split_dim: np.generic) -> object:
         if split_dim.size != 1:
             raise InvalidArgumentError(f"split_dim_tensor must have exactly one element, not shape {split_dim.shape}")
         axis = canonical_axis(split_dim.item(), value.ndim, "split_dim")
@@ -305,7 +305,7 @@ register_op("Unpack", "value: T -> output: num*T", "num: int >= 0; T: type; axis
 def _unpack(c: OpKernelConstruction) -> Kernel:
     count, axis = c.attr("num"), c.attr("axis")
 
-    def unpack(value: Any) -> Any:
+    def unpack(value: Any) -> object:
         lead = (slice(None),) * canonical_axis(axis, value.ndim)
         if value.shape[axis] != count:
             raise InvalidArgumentError(f"Input shape axis {axis} must equal {count}, got shape {list(value.shape)}")

@@ -48,7 +48,7 @@ register_op(
 def _dynamic_partition(c: OpKernelConstruction) -> Kernel:
     count: int = c.attr("num_partitions")
 
-    def dynamic_partition(data: Array, partitions: ArrayOrScalar) -> Any:
+    def dynamic_partition(data: Array, partitions: ArrayOrScalar) -> object:
         if data.shape[: partitions.ndim] != partitions.shape:
             raise InvalidArgumentError(
                 f"data.shape must start with partitions.shape, got {list(data.shape)} and {list(partitions.shape)}"

@@ -123,7 +123,7 @@ register_kernel("Gather", dtypes={"Tparams": _GATHERED})(by_function(gather))
 def _gather_v2(c: OpKernelConstruction) -> Kernel:
     batch_dims = c.attr("batch_dims")
 
-    def gather_v2(params: Array, indices: ArrayOrScalar, axis: np.generic) -> Any:
+    def gather_v2(params: Array, indices: ArrayOrScalar, axis: np.generic) -> object:
         return gather(params, indices, canonical_axis(scalar_int(axis, "axis"), params.ndim))
 
     def batch_gather(params: Array, indices: Array, axis: np.generic) -> Array:
@@ -132,7 +132,7 @@ def _gather_v2(c: OpKernelConstruction) -> Kernel:
         _check_batch_axis(batch, where)
         return gather_in_batches(params, indices, where, batch) if batch else gather(params, indices, where)
 
-    def gather_in_range(params: Any, indices: Any, axis: Any) -> Any:
+    def gather_in_range(params: Any, indices: object, axis: object) -> object:
         return params.take(indices, canonical_axis(scalar_int(axis, "axis"), params.ndim))
 
     if batch_dims:
@@ -208,7 +208,7 @@ def _gather_nd(c: OpKernelConstruction) -> Kernel:
     ignores = _policy(c) == _IGNORE
     blank = zeros((), c.np_dtype("Tparams"))
 
-    def gather_nd(params: Array, indices: Array) -> Any:
+    def gather_nd(params: Array, indices: Array) -> object:
         depth = _check_depth(params, indices)
         rows, bad = flat_rows(indices, params.shape[:depth])
         if not ignores:

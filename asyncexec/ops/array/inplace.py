@@ -75,7 +75,7 @@ def make_empty(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def deep_copy(x: object) -> Any:
+def deep_copy(x: object) -> object:
     """The kernel of DeepCopy."""
     return x.copy() if isinstance(x, np.ndarray) else x
 

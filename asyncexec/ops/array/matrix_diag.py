@@ -351,6 +351,6 @@ def diag_part(x: Array) -> Array:
     return x.reshape(count, count).diagonal().reshape(x.shape[:half])
 
 
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"Diag": diag, "DiagPart": diag_part}
+_FUNCTIONS: dict[str, Callable[[Any], object]] = {"Diag": diag, "DiagPart": diag_part}
 for _op, _function in _FUNCTIONS.items():
     register_kernel(_op, dtypes={"T": POD})(lambda c, function=_function: function)

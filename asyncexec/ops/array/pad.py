@@ -151,7 +151,7 @@ def _mirror_pad(c: OpKernelConstruction) -> Kernel:
 def _mirror_pad_grad(c: OpKernelConstruction) -> Kernel:
     edge = _edge(c)
 
-    def mirror_pad_grad(x: object, paddings: object) -> Any:
+    def mirror_pad_grad(x: object, paddings: object) -> object:
         for axis, (low, high) in enumerate(_pairs(x, paddings)):
             if low or high:
                 x = _fold(x, axis, low, high, edge)

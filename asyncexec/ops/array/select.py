@@ -61,7 +61,7 @@ def choose(condition: object, t: object, e: object) -> Any:
     return t if condition else e
 
 
-def select_value(condition: Any, t: object, e: object) -> Any:
+def select_value(condition: Any, t: object, e: object) -> object:
     """*t* or *e*, whole."""
     if np.ndim(condition):
         raise InvalidArgumentError(f"a handle is chosen by a scalar, not by {shape_text(condition)}")

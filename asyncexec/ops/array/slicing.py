@@ -106,7 +106,7 @@ def spec_to_index(begin: Any, end: Any, strides: Any, masks: Masks) -> Index:
             "Expected begin, end, and strides to be 1D equal size tensors, but got shapes "
             f"{list(begin.shape)}, {list(end.shape)}, and {list(strides.shape)} instead."
         )
-    index: list[Any] = []
+    index: list[object] = []
     bit = 1
     for start, stop, stride in zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True):
         if masks.ellipsis & bit:
@@ -219,9 +219,9 @@ def _is_constant(array: object) -> bool:
 @register_kernel("StridedSlice", dtypes={"T": _NOT_16_BIT_QUANTIZED})
 def _strided_slice(c: OpKernelConstruction) -> Kernel:
     masks = Masks.of(c.attrs)
-    known: tuple[Any, Any, Any, Index] = (None, None, None, ())  # constants, and the index that they mean
+    known: tuple[object, object, object, Index] = (None, None, None, ())  # constants, and the index that they mean
 
-    def strided_slice(x: Any, begin: object, end: object, strides: object) -> Any:
+    def strided_slice(x: Any, begin: object, end: object, strides: object) -> object:
         nonlocal known
         last_begin, last_end, last_strides, index = known
         if begin is not last_begin or end is not last_end or strides is not last_strides:

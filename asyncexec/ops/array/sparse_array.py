@@ -151,7 +151,7 @@ register_op(
 )
 
 
-def sparse_reshape(indices: Array, input_shape: Array, new_shape: Array) -> tuple[Any, Any]:
+def sparse_reshape(indices: Array, input_shape: Array, new_shape: Array) -> tuple[object, object]:
     """The indices that the elements have once the tensor is reshaped, and that shape."""
     old, new = int_vector(input_shape, "Input shape"), int_vector(new_shape, "Target shape")
     if indices.ndim != 2 or indices.shape[1] != len(old):

@@ -91,14 +91,14 @@ def number_by_first(items: Array) -> tuple[Array, Array]:
 
 
 def _number_by_dict(items: Sequence[object]) -> tuple[Array, Array]:
-    seen: dict[Any, int] = {}
+    seen: dict[object, int] = {}
     numbers = [seen.setdefault(item, len(seen)) for item in items]
     first = np.full(len(seen), len(items), np.int64)
     np.minimum.at(first, numbers, np.arange(len(items)))
     return first, np.array(numbers, np.int64)
 
 
-def _slices_as_items(x: Array, axis: int) -> list[Any]:
+def _slices_as_items(x: Array, axis: int) -> list[object]:
     """For each slice of *x* across *axis* something that is equal just when the slices are."""
     rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], math.prod(x.shape[:axis] + x.shape[axis + 1 :]))
     return [tuple(row) for row in rows.tolist()]
@@ -150,7 +150,7 @@ register_op(
 def _list_diff(c: OpKernelConstruction) -> Kernel:
     np_dtype = c.np_dtype("out_idx")
 
-    def list_diff(x: Array, y: Array) -> Any:
+    def list_diff(x: Array, y: Array) -> object:
         if x.ndim != 1 or y.ndim != 1:
             raise InvalidArgumentError(f"x and y should be 1D vectors, not {list(x.shape)} and {list(y.shape)}")
         if x.size + y.size <= _FEW or x.dtype.kind in "OV":

@@ -148,7 +148,7 @@ def _pad_all(dtypes: Sequence[DType]) -> Kernel:
     return kernel
 
 
-def _pad(values: Sequence[object], dtype: DType, index: int, shape: Sequence[int], fill: object) -> Any:
+def _pad(values: Sequence[object], dtype: DType, index: int, shape: Sequence[int], fill: object) -> object:
     sizes = list(shape)
     for value in values:
         found = shape_of(value)
@@ -307,7 +307,7 @@ def padded_batch_dataset(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _padding(shapes: Sequence[Any], values: Sequence[Any], dataset: Dataset, dtypes: tuple[DType, ...]) -> Padding:
+def _padding(shapes: Sequence[Any], values: Sequence[object], dataset: Dataset, dtypes: tuple[DType, ...]) -> Padding:
     if len(shapes) != len(dataset.dtypes):
         raise InvalidArgumentError(
             f"Number of padded shapes ({len(shapes)}) must match the number of components in the input dataset's "

@@ -96,7 +96,7 @@ def initialize_table_from_dataset(c: OpKernelConstruction) -> Kernel:
                 f"Invalid dataset types: expected {table.key_dtype.name} and {table.value_dtype.name}, but got "
                 f"{', '.join(dtype.name for dtype in dataset.dtypes)}"
             )
-        pairs: list[tuple[Any, Any]] = []
+        pairs: list[tuple[object, object]] = []
         async with iterated(c, dataset) as elements:
             while (element := await elements.next()) is not None:
                 for part in element:
@@ -112,5 +112,5 @@ def initialize_table_from_dataset(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value

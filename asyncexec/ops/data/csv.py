@@ -49,7 +49,7 @@ class Columns:
             raise InvalidArgumentError(f"Expect {len(self.dtypes)} fields but have {len(values)} in record")
         return values
 
-    def _value(self, index: int, field: bytes) -> Any:
+    def _value(self, index: int, field: bytes) -> object:
         dtype = self.dtypes[index]
         if not field or field == self.na_value:
             if self.defaults[index] is None:
@@ -165,7 +165,7 @@ def _chosen(select: Any, exclude: Any, num_columns: int) -> Callable[[int], bool
     return (lambda number: number in selected) if selected else (lambda number: number not in excluded)
 
 
-def _default(value: Any, index: int) -> Any:
+def _default(value: Any, index: int) -> object:
     if np.ndim(value) > 1:
         raise InvalidArgumentError("Each record default should be at most rank 1")
     if np.size(value) > 1:

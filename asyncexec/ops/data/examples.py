@@ -39,13 +39,13 @@ class _Features:
     dense: Sequence[DenseColumn]
     ragged: Sequence[tuple[bytes, DType, DType]]
 
-    def parse(self, records: Any) -> list[Any]:
+    def parse(self, records: Any) -> list[object]:
         """The columns, by their keys."""
         if np.ndim(records) != 1:
             raise InvalidArgumentError(f"serialized must be a vector, not of shape {list(np.shape(records))}")
         outputs = parse_batch(records, np.empty(0, object), self.sparse, self.dense, self.ragged)
         num_sparse, num_dense, num_ragged = len(self.sparse), len(self.dense), len(self.ragged)
-        found: dict[bytes, Any] = {}
+        found: dict[bytes, object] = {}
         for index, (key, dtype) in enumerate(self.sparse):
             indices, values, shape = outputs[index : 3 * num_sparse : num_sparse]
             found[key] = boxed_parts(indices, values, shape, dtype)

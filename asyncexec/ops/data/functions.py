@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class CapturedFunction:
     """A function, with its last inputs."""
 
     handle: FunctionHandle
-    captured: Sequence[Any]
+    captured: Sequence[object]
 
     async def __call__(self, *components: object) -> Element:
         """What it gives for *components* and what it has captured; a step of its own."""

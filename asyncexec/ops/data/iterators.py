@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -135,7 +135,7 @@ class GetNext:
         self._taken: tuple[int, Element] | None = None
 
     @tells(lambda _: "waited for the next element of a dataset")
-    def __await__(self) -> Generator[Any, None, Element | None]:
+    def __await__(self) -> Generator[object, None, Element | None]:
         self._taken = yield from self._iterator.take().__await__()
         self._source = self._iterator.source
         return None if self._taken is None else self._taken[1]

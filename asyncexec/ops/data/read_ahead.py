@@ -186,7 +186,7 @@ class ReadAhead(ElementIterator):
             window.pipeline.cancel(window.tasks())
 
 
-def _result(slot: _Slot) -> Any:
+def _result(slot: _Slot) -> object:
     error, slot.error = slot.error, None
     if error is None:
         return slot.result

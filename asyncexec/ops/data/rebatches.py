@@ -199,7 +199,7 @@ def rebatch_dataset_v2(c: OpKernelConstruction) -> Kernel:
     """The rows of batches, in batches of other sizes."""
     joiner = Joiner(c, _CONCATENATE)
 
-    def kernel(source: Any, batch_sizes: Any, drop_remainder: Any) -> Dataset:
+    def kernel(source: object, batch_sizes: Any, drop_remainder: object) -> Dataset:
         dataset, drops = as_dataset(source), bool(drop_remainder)
         if np.ndim(batch_sizes) > 1:
             raise InvalidArgumentError("`batch_sizes` must be a scalar or a vector.")
@@ -265,7 +265,7 @@ def dense_to_sparse_batch_dataset(c: OpKernelConstruction) -> Kernel:
     """Elements of several sizes, as one sparse tensor, in its serialized form."""
     join = Joiner(c, _SPARSE).of((variant,))
 
-    def kernel(source: Any, batch_size: Any, row_shape: Any) -> Dataset:
+    def kernel(source: object, batch_size: object, row_shape: Any) -> Dataset:
         dataset, size = as_dataset(source), batch_size_of(batch_size)
         if len(dataset.dtypes) != 1:
             raise InvalidArgumentError("DenseToSparseBatchDataset only supports inputs with a single component.")

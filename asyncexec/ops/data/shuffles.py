@@ -195,7 +195,7 @@ class SampledIterator(ElementIterator):
 def sampling_dataset(c: OpKernelConstruction) -> Kernel:
     """A random part of the elements."""
 
-    def kernel(source: Any, rate: Any, seed: Any, seed2: Any) -> Dataset:
+    def kernel(source: object, rate: Any, seed: object, seed2: object) -> Dataset:
         dataset, seeds = as_dataset(source), seeds_of(seed, seed2)
         if np.ndim(rate):
             raise InvalidArgumentError(f"rate must be a scalar, not of shape {list(np.shape(rate))}")
@@ -276,7 +276,7 @@ class UniqueIterator(ElementIterator):
 
     def __init__(self, source: ElementIterator) -> None:
         self._source = source
-        self._seen: set[Any] = set()
+        self._seen: set[object] = set()
 
     async def next(self) -> Element | None:
         while True:

@@ -76,10 +76,10 @@ class Call(asyncio.Future[list[Any]]):
     ) -> None:
         super().__init__(loop=loop)
         self.inputs: Sequence[Any] = inputs
-        self.captured: Sequence[Any] = captured
+        self.captured: Sequence[object] = captured
         self.rows: int = rows
         self.batches: tuple[Batch, ...] = ()  # in the order of its rows
-        self.results: dict[Batch, list[Any]] | None = None  # of those that have run, where there are several
+        self.results: dict[Batch, list[object]] | None = None  # of those that have run, where there are several
         self.error: BaseException | None = None
         self.trace: StepTrace | None = current_trace()
         self.context: Context = copy_context()
@@ -97,11 +97,11 @@ class Call(asyncio.Future[list[Any]]):
                 return False
         return not self.captured or all(map(_is_same, self.captured, batch.captured))
 
-    def inputs_in(self, part: range) -> Sequence[Any]:
+    def inputs_in(self, part: range) -> Sequence[object]:
         """The rows of its inputs in *part*."""
         return self.inputs if len(part) == self.rows else [array[part.start : part.stop] for array in self.inputs]
 
-    def give(self, batch: Batch, outputs: list[Any]) -> None:
+    def give(self, batch: Batch, outputs: list[object]) -> None:
         """Take what *batch* has for it."""
         if self.done():
             return
@@ -144,7 +144,7 @@ class Batch:
 
     def __init__(self, first: Call) -> None:
         self.row_shapes: list[Any] = [array.shape[1:] for array in first.inputs]
-        self.captured: Sequence[Any] = first.captured
+        self.captured: Sequence[object] = first.captured
         self.level: Level = first.level
         self.context: Context = first.context.copy()
         self.group: Group | None = None  # while it runs: those who wait for that
@@ -171,7 +171,7 @@ class Batch:
         self,
         parts: Sequence[tuple[Call, range]],
         outputs: Sequence[Any],
-        shared: Sequence[Any] = (),
+        shared: Sequence[object] = (),
         *,
         is_padded: bool = False,
     ) -> None:

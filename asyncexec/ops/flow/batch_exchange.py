@@ -21,10 +21,10 @@ class RowExchange:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._calls: dict[int, asyncio.Future[Any]] = {}  # that wait for rows, by id
-        self._rows: dict[int, tuple[Any, asyncio.TimerHandle]] = {}  # that wait for a call
+        self._calls: dict[int, asyncio.Future[object]] = {}  # that wait for rows, by id
+        self._rows: dict[int, tuple[object, asyncio.TimerHandle]] = {}  # that wait for a call
 
-    async def run(self, split: Mapping[int, Sequence[Any]], number: int) -> Any:
+    async def run(self, split: Mapping[int, Sequence[object]], number: int) -> Any:
         """The rows of the call *number*, which brings the rows in *split*, each id's own.
 
         Raises:
@@ -51,7 +51,7 @@ class RowExchange:
             raise DeadlineExceededError("Batched data did not arrive within timeout window.")
         return rows
 
-    def _hand_out(self, split: Mapping[int, Sequence[Any]], loop: asyncio.AbstractEventLoop) -> None:
+    def _hand_out(self, split: Mapping[int, Sequence[object]], loop: asyncio.AbstractEventLoop) -> None:
         for number, pieces in split.items():
             for rows in pieces:
                 call = self._calls.pop(number, None)

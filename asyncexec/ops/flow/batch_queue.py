@@ -86,7 +86,7 @@ class BatchQueue(ABC):
         self._due.clear()
         self._running.clear()
 
-    async def run(self, inputs: Sequence[Any], captured: Sequence[Any], rows: int) -> list[Any]:
+    async def run(self, inputs: Sequence[object], captured: Sequence[object], rows: int) -> list[Any]:
         """The results for *inputs*, which have *rows* rows each, at least one.
 
         Raises:
@@ -97,7 +97,7 @@ class BatchQueue(ABC):
         return await self.outputs_of(self.begin(inputs, captured, rows, current_policy()))
 
     @tells(lambda _: "waited for its batch")
-    async def outputs_of(self, call: Call) -> list[Any]:
+    async def outputs_of(self, call: Call) -> list[object]:
         """The results of *call*; who is cancelled meanwhile leaves it."""
         try:
             outputs = await call
@@ -115,7 +115,9 @@ class BatchQueue(ABC):
         finally:
             del error  # its traceback holds this frame, which must not hold it in turn
 
-    def begin(self, inputs: Sequence[Any], captured: Sequence[Any], rows: int, policy: QueuePolicy | None) -> Call:
+    def begin(
+        self, inputs: Sequence[object], captured: Sequence[object], rows: int, policy: QueuePolicy | None
+    ) -> Call:
         """A call, as of run(), that waits by *policy*; who wants no results any more calls leave().
 
         Raises:

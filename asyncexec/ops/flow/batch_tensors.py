@@ -94,11 +94,11 @@ class _RowQueue(BatchQueue):
             call.give(batch, [*_no_rows(call), np.empty((0, 3), np.int64), np.int64(number)])
 
 
-def _no_rows(call: Call) -> list[Any]:
+def _no_rows(call: Call) -> list[object]:
     return [np.empty((0, *array.shape[1:]), array.dtype) for array in call.inputs]
 
 
-async def _alone(inputs: Sequence[object]) -> list[Any]:
+async def _alone(inputs: Sequence[object]) -> list[object]:
     """What a call without rows gets."""
     number = next(_ids)
     return [*inputs, np.array([[number, 0, 0]], np.int64), np.int64(number)]
@@ -130,7 +130,7 @@ def _unbatch(construction: OpKernelConstruction) -> Kernel:
         lambda: RowExchange(timeout_s),
     )
 
-    async def unbatch(data: Any, index: Any, number: Any) -> Any:
+    async def unbatch(data: object, index: object, number: Any) -> object:
         _check_scalar(number)
         return await exchange.run(_split(data, index), int(number))
 
@@ -143,7 +143,7 @@ def _unbatch_grad(construction: OpKernelConstruction) -> Kernel:
         GradientExchange, _container(construction, "unbatch_grad"), _shared_name(construction), GradientExchange
     )
 
-    async def unbatch_grad(data: Any, index: Any, grad: Any, number: Any) -> Any:
+    async def unbatch_grad(data: object, index: object, grad: object, number: Any) -> object:
         _check_scalar(number)
         _check_rows(grad, "grad")
         return await exchange.run(_wanted(data, index), grad, int(number))
@@ -171,7 +171,7 @@ def _check_rows(data: Any, what: str) -> None:
         raise InvalidArgumentError(f"{what} must have at least one dimension, not be a scalar")
 
 
-def _split(data: Any, index: Any) -> dict[int, list[Any]]:
+def _split(data: Any, index: Any) -> dict[int, list[object]]:
     """The rows of *data* by the ids that they belong to; InvalidArgumentError where *index* does not tell."""
     _check_rows(data, "batched_tensor")
     _check_rows(index, "batch_index")
@@ -184,7 +184,7 @@ def _split(data: Any, index: Any) -> dict[int, list[Any]]:
         raise InvalidArgumentError(
             f"Sum of split sizes must not exceed dim0-size of input: the sizes are {sizes[:8]}, of {len(data)} rows"
         )
-    split: dict[int, list[Any]] = {}
+    split: dict[int, list[object]] = {}
     stop = 0
     for number, size in zip(index[:, 0].tolist(), sizes, strict=True):
         start, stop = stop, stop + size

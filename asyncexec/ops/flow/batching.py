@@ -76,7 +76,7 @@ def _batch_function(construction: OpKernelConstruction) -> Kernel:
     return batch
 
 
-async def _nothing(empty: Sequence[Any]) -> list[Any]:
+async def _nothing(empty: Sequence[Any]) -> list[object]:
     return [array.copy() for array in empty]
 
 
@@ -176,7 +176,7 @@ def _outputs(construction: OpKernelConstruction) -> Sequence[tuple[Any, types.DT
     return list(zip(construction.output_shapes, construction.output_dtypes, strict=True))
 
 
-def _empty(dims: Sequence[int | None] | None, dtype: types.DType) -> Any:
+def _empty(dims: Sequence[int | None] | None, dtype: types.DType) -> object:
     """What a call without rows gets: of the shape that is known, or of TensorFlow's ``[0]``."""
     rest = dims[1:] if dims else ()
     sizes = [size for size in rest if size is not None]

@@ -50,7 +50,7 @@ def _catch(construction: OpKernelConstruction) -> Kernel:
     body = runtime.instantiate(_call(construction, "f", (), "Tin"))
     handler = runtime.instantiate(_call(construction, "handler", (types.object,), "Thandler"))
 
-    async def run(*inputs: Any) -> Sequence[Any]:
+    async def run(*inputs: object) -> Sequence[Any]:
         depth = _depth.get()
         if depth >= MAX_DEPTH:
             raise ResourceExhaustedError(f"more than {MAX_DEPTH} calls of Catch in one another")
@@ -80,7 +80,7 @@ def _call(
 
 async def _caught(
     body: FunctionHandle, handler: FunctionHandle, args: Sequence[object], handler_args: Sequence[object]
-) -> Sequence[Any]:
+) -> Sequence[object]:
     trace = current_trace()
     traces = () if trace is None else (trace,)
     await body.compile()  # whose errors are no failures of the function

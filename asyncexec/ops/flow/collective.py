@@ -195,7 +195,7 @@ def _reduce_v2(construction: OpKernelConstruction) -> Kernel:
 def _reduce_scatter_v2(construction: OpKernelConstruction) -> Kernel:
     participant, (merge_op, final_op) = _participant(construction), _ops(construction)
 
-    async def reduce_scatter(value: object, size: object, group: object, instance: object, *tokens: object) -> Any:
+    async def reduce_scatter(value: object, size: object, group: object, instance: object, *tokens: object) -> object:
         executor, member = participant.join(size, group, instance)
         return await executor.reduce_scatter(member, value, merge_op, final_op)
 
@@ -206,7 +206,7 @@ def _reduce_scatter_v2(construction: OpKernelConstruction) -> Kernel:
 def _all_to_all_v2(construction: OpKernelConstruction) -> Kernel:
     participant = _participant(construction)
 
-    async def all_to_all(value: object, size: object, group: object, instance: object, *tokens: object) -> Any:
+    async def all_to_all(value: object, size: object, group: object, instance: object, *tokens: object) -> object:
         executor, member = participant.join(size, group, instance)
         return await executor.all_to_all(member, value)
 
@@ -239,7 +239,7 @@ def _gather_v2(construction: OpKernelConstruction) -> Kernel:
 def _broadcast_send(construction: OpKernelConstruction) -> Kernel:
     participant, keys, shape = _participant(construction), _keys(construction), _full_shape(construction)
 
-    async def send(value: Any) -> Any:
+    async def send(value: Any) -> object:
         if np.shape(value) != shape:
             raise InternalError(
                 f"Declared shape of op {participant.node} does not match shape of input: {list(shape)} and "
@@ -255,7 +255,7 @@ def _broadcast_send(construction: OpKernelConstruction) -> Kernel:
 def _broadcast_send_v2(construction: OpKernelConstruction) -> Kernel:
     participant = _participant(construction)
 
-    async def send(value: object, size: object, group: object, instance: object) -> Any:
+    async def send(value: object, size: object, group: object, instance: object) -> object:
         executor, member = participant.join(size, group, instance)
         return await executor.broadcast_send(member, value)
 
@@ -267,7 +267,7 @@ def _broadcast_recv(construction: OpKernelConstruction) -> Kernel:
     participant, keys, shape = _participant(construction), _keys(construction), _full_shape(construction)
     dtype = construction.attr("T")
 
-    async def recv() -> Any:
+    async def recv() -> object:
         executor, member = participant.join(*keys)
         return await executor.broadcast_recv(member, dtype, shape)
 
@@ -278,7 +278,7 @@ def _broadcast_recv(construction: OpKernelConstruction) -> Kernel:
 def _broadcast_recv_v2(construction: OpKernelConstruction) -> Kernel:
     participant, dtype = _participant(construction), construction.attr("T")
 
-    async def recv(size: Any, group: Any, instance: Any, shape: Any) -> Any:
+    async def recv(size: object, group: object, instance: object, shape: Any) -> object:
         executor, member = participant.join(size, group, instance)
         if np.ndim(shape) != 1:
             raise InvalidArgumentError(f"shape must be a vector, not of shape {list(np.shape(shape))}")

@@ -99,7 +99,7 @@ def _switch_n(construction: OpKernelConstruction) -> Kernel:
     """An index out of range, negative too, takes the last output."""
     count: int = construction.attr("num_outs")
 
-    def switch_n(data: Any, index: Any) -> tuple[Any, ...]:
+    def switch_n(data: object, index: Any) -> tuple[object, ...]:
         if np.ndim(index):
             shape = TensorShape(np.shape(index))
             raise InvalidArgumentError(f"The second input must be a scalar, but it has shape {shape}")
@@ -118,7 +118,7 @@ register_function(
 )
 
 
-def _ref_select(index: Any, *inputs: Any) -> Any:
+def _ref_select(index: Any, *inputs: object) -> object:
     if np.ndim(index):
         raise InvalidArgumentError(f"index must be a scalar, but it has shape {TensorShape(np.shape(index))}")
     if not 0 <= index < len(inputs):

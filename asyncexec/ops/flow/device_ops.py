@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction, require_kind
@@ -36,7 +34,7 @@ def device_index(construction: OpKernelConstruction) -> Kernel:
 register_function("IsTensorFloat32Enabled", function=lambda: np.True_)
 
 
-def _fake_queue(handle: object) -> Any:
+def _fake_queue(handle: object) -> object:
     return require_kind(handle, Queue)  # type: ignore[type-abstract]
 
 

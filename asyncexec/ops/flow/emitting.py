@@ -15,7 +15,7 @@ register_op("Emit", "x: T -> output: T", "T: type", shape=unchanged, is_stateful
 
 @register_kernel("Emit", kind=KernelKind.ASYNC)
 def _emit(_: OpKernelConstruction) -> Kernel:
-    async def run(value: Any) -> Any:
+    async def run(value: object) -> Any:
         await emit_value(value)
         return value
 

@@ -51,12 +51,12 @@ def _scalar_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [SCALAR]
 
 
-def _to_bool(value: object) -> Any:
+def _to_bool(value: object) -> object:
     """A number is true unless it is 0, a string unless it is empty, an array unless it has no elements."""
     return np.bool_(value.size > 0 if isinstance(value, np.ndarray) else value)
 
 
-def _for_end(start: Any, limit: Any, delta: Any) -> Any:
+def _for_end(start: Any, limit: Any, delta: Any) -> object:
     """Where a For over *start*, *start* + *delta*, ... stops: the first index that its body does not get."""
     for name, value in (("start", start), ("limit", limit), ("delta", delta)):
         if np.shape(value):

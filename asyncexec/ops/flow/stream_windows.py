@@ -77,7 +77,7 @@ def _check_alike(window: Any, value: Any) -> None:
 def _window_kernel(c: OpKernelConstruction) -> Kernel:
     size, np_dtype = c.attr("size"), c.np_dtype("T")
 
-    def window_kernel(window: Any, value: Any, *fill: Any) -> Any:
+    def window_kernel(window: Any, value: Any, *fill: object) -> object:
         _check_alike(window, value)
         kept = window[max(0, len(window) - size + 1) :]
         num_missing = size - 1 - len(kept) if fill else 0
@@ -104,7 +104,7 @@ def _time_window_kernel(c: OpKernelConstruction) -> Kernel:
     size, np_dtype = c.attr("size"), c.np_dtype("T")
     seconds = c.attr("micros") / _MICROS_PER_S
 
-    def time_window_kernel(window: Any, times: Any, value: Any, now: Any) -> tuple[Any, Any]:
+    def time_window_kernel(window: Any, times: Any, value: Any, now: Any) -> tuple[object, object]:
         window, value = boxed(window), boxed(value)
         _check_alike(window, value)
         if times.shape != window.shape[:1] or now.ndim:
@@ -132,7 +132,7 @@ def _time_window_kernel(c: OpKernelConstruction) -> Kernel:
     return time_window_kernel
 
 
-def _time() -> Any:
+def _time() -> object:
     """What the clock of the event loop says; outside of a loop, the clock that loops go by."""
     try:
         return np.float64(asyncio.get_running_loop().time())

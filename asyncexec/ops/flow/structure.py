@@ -8,7 +8,7 @@ is fed, as a placeholder is; those of a function that is called are in ``calling
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from asyncexec.framework.types import DType, as_dtype
 from asyncexec.framework.types import object as object_dtype
 
 
-def pass_all_through(*values: object) -> tuple[Any, ...]:
+def pass_all_through(*values: object) -> tuple[object, ...]:
     """The values themselves."""
     return values
 

@@ -155,7 +155,7 @@ def make_sample(op: OpKernelConstruction) -> Kernel:
     if default < 0:
         raise InvalidArgumentError(f"Min object covered must be non-negative: {default}")
 
-    def kernel(image_size: Any, boxes: Array, covered: Any = default) -> tuple[Any, ...]:
+    def kernel(image_size: object, boxes: Array, covered: Any = default) -> tuple[object, ...]:
         random = SimplePhilox(state.reserve(ranges.max_attempts))  # four words an attempt
         return _sampled(ranges, image_size, boxes, F32(covered) if np.ndim(covered) == 0 else covered, random)
 

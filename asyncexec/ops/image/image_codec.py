@@ -134,7 +134,7 @@ class ImageReader:
         return with_channels(decode_bmp(contents), self._channels)
 
 
-def _loaded(image: Any, convert: Callable[[], Any]) -> Any:
+def _loaded(image: Any, convert: Callable[[], object]) -> Any:
     try:
         return convert()
     except (OSError, SyntaxError, ValueError) as error:

@@ -84,14 +84,14 @@ register_op("ShardedFilespec", "basename: string, num_shards: int32 -> filename:
 def _restore(construction: OpKernelConstruction) -> Kernel:
     dtypes, files, op = construction.attr("dtypes"), construction.resource_mgr.files, construction.op
 
-    def restore(prefix: object, tensor_names: object, shape_and_slices: object) -> tuple[Any, ...]:
+    def restore(prefix: object, tensor_names: object, shape_and_slices: object) -> tuple[object, ...]:
         names, parts = _named(tensor_names, shape_and_slices, len(dtypes))
         path = named_path(scalar_string(prefix, "prefix"))
         reader = BundleReader(path, check=partial(files.path, op))
         reader.require(names)
         _check_fit(reader, names, parts, dtypes)
         order = sorted(range(len(names)), key=lambda i: _place_of(reader, names[i]))  # as it lies on the disk
-        values: dict[int, Any] = {}
+        values: dict[int, object] = {}
         for i in order:
             part = parts[i]
             values[i] = reader.read(names[i], None if part is None else part[1])
@@ -150,7 +150,7 @@ def _merge(construction: OpKernelConstruction) -> Kernel:
     deletes, allows_missing = construction.attr("delete_old_dirs"), construction.attr("allow_missing_files")
     allowed = partial(construction.resource_mgr.files.path, construction.op, writes=True)
 
-    def merge(checkpoint_prefixes: Any, destination_prefix: Any) -> tuple[()]:
+    def merge(checkpoint_prefixes: Any, destination_prefix: object) -> tuple[()]:
         if np.ndim(checkpoint_prefixes) != 1:
             raise InvalidArgumentError(
                 f"checkpoint_prefixes must be a vector, but is of shape {list(np.shape(checkpoint_prefixes))}"

@@ -85,7 +85,7 @@ def make_numeric_summary(op: OpKernelConstruction) -> Kernel:
     _check_name(op)
     low, high, dtype = op.attr("lower_bound"), op.attr("upper_bound"), op.attr("T")
 
-    def kernel(value: Any) -> Any:
+    def kernel(value: Any) -> object:
         numbers, is_nan = _finite_parts(value)
         is_low, is_high = ~is_nan & (numbers <= low), ~is_nan & (numbers >= high)
         inside = numbers[~is_nan & ~is_low & ~is_high]

@@ -115,7 +115,7 @@ def _write_file(construction: OpKernelConstruction) -> Kernel:
 def _matching_files(construction: OpKernelConstruction) -> Kernel:
     files, op = construction.resource_mgr.files, construction.op
 
-    def matching_files(pattern: Any) -> Any:
+    def matching_files(pattern: Any) -> object:
         if np.ndim(pattern) > 1:
             raise InvalidArgumentError(f"Input patterns tensor must be scalar or vector, not {list(pattern.shape)}")
         found = {name for text in flat_strings(pattern) for name in matching(files, op, text)}
@@ -178,7 +178,7 @@ def vocabulary_lines(data: bytes, count: int) -> Iterator[bytes]:
         yield text
 
 
-def _line_part(index: int, dtype: DType, delimiter: bytes, offset: int) -> Callable[[bytes, int], Any]:
+def _line_part(index: int, dtype: DType, delimiter: bytes, offset: int) -> Callable[[bytes, int], object]:
     if index == _LINE_NUMBER:
         if dtype is not int64:
             raise InvalidArgumentError(f"the line number is an int64, not a {dtype.name}")
@@ -189,7 +189,7 @@ def _line_part(index: int, dtype: DType, delimiter: bytes, offset: int) -> Calla
         return lambda line, _: line
     parse = None if dtype is string else number_parser(dtype)
 
-    def column(line: bytes, number: int) -> Any:
+    def column(line: bytes, number: int) -> object:
         parts = line.split(delimiter)
         if index >= len(parts):
             raise InvalidArgumentError(

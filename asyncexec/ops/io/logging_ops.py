@@ -83,7 +83,7 @@ def _print(construction: OpKernelConstruction) -> Kernel:
     summarize, first_n = construction.attr("summarize"), construction.attr("first_n")
     calls = count()
 
-    def show(value: object, *data: object) -> Any:
+    def show(value: object, *data: object) -> object:
         if first_n < 0 or next(calls) < first_n:
             sys.stderr.write(message + "".join(f"[{summarize_value(item, summarize)}]" for item in data) + "\n")
         return value
@@ -105,7 +105,7 @@ def _print_v2(construction: OpKernelConstruction) -> Kernel:
     return show
 
 
-def _stream(name: str) -> Callable[[str], Any]:
+def _stream(name: str) -> Callable[[str], object]:
     """What writes to the output stream *name*; files are out of reach of a graph."""
     if name == "stderr":
         return lambda text: sys.stderr.write(text)
@@ -135,7 +135,7 @@ def _check_numerics_v2(construction: OpKernelConstruction) -> Kernel:
 def _numerics_checker(construction: OpKernelConstruction, kinds: Callable[[Any], list[str]]) -> Kernel:
     message = construction.attr("message").decode("utf-8", "replace")
 
-    def check(value: Any) -> Any:
+    def check(value: Any) -> object:
         if np.isfinite(value).all():
             return value
         raise InvalidArgumentError(f"{message} : Tensor had {_listed(kinds(value))} values")
@@ -158,7 +158,7 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def _timestamp() -> Any:
+def _timestamp() -> object:
     return np.float64(time.time())
 
 

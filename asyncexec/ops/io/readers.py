@@ -273,7 +273,7 @@ def _queue_of(handle: object) -> Queue:
 
 @register_kernel("ReaderRead", "ReaderReadV2", kind=KernelKind.ASYNC)
 def _read_kernel(construction: OpKernelConstruction) -> Kernel:
-    async def read(reader: Reader, queue: Any) -> Record:
+    async def read(reader: Reader, queue: object) -> Record:
         return await require_kind(reader, Reader).read(_queue_of(queue))
 
     return read
@@ -281,7 +281,7 @@ def _read_kernel(construction: OpKernelConstruction) -> Kernel:
 
 @register_kernel("ReaderReadUpTo", "ReaderReadUpToV2", kind=KernelKind.ASYNC)
 def _read_up_to_kernel(construction: OpKernelConstruction) -> Kernel:
-    async def read_up_to(reader: Reader, queue: Any, count: Any) -> tuple[Any, Any]:
+    async def read_up_to(reader: Reader, queue: object, count: Any) -> tuple[object, object]:
         if np.ndim(count) or count <= 0:
             raise InvalidArgumentError(f"num_records must be a positive scalar, not {count}")
         found = await require_kind(reader, Reader).read_up_to(_queue_of(queue), int(count))
@@ -294,7 +294,7 @@ def _read_up_to_kernel(construction: OpKernelConstruction) -> Kernel:
 def _register_reset(op: str, act: Callable[..., None]) -> None:
     @register_kernel(op, f"{op}V2", kind=KernelKind.ASYNC)
     def make(construction: OpKernelConstruction) -> Kernel:
-        async def run(reader: Reader, *inputs: Any) -> tuple[()]:
+        async def run(reader: Reader, *inputs: object) -> tuple[()]:
             act(require_kind(reader, Reader), *inputs)
             return ()
 

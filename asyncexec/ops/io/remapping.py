@@ -36,7 +36,7 @@ def make_vocab_remapping(op: OpKernelConstruction) -> Kernel:
         path = files.path(name, named_path(scalar_string(filename, what)))
         return list(vocabulary_lines(read_whole(path), size))
 
-    def kernel(new_file: object, old_file: object) -> tuple[Any, Any]:
+    def kernel(new_file: object, old_file: object) -> tuple[Any, object]:
         wanted = words(new_file, "new_vocab_file", first + count)[first:]
         old: dict[bytes, int] = {}
         for number, word in enumerate(words(old_file, "old_vocab_file", old_count)):
@@ -65,7 +65,7 @@ def make_load_and_remap(op: OpKernelConstruction) -> Kernel:
     rows, columns, most = op.attr("num_rows"), op.attr("num_cols"), op.attr("max_rows_in_memory")
     allowed = partial(op.resource_mgr.files.path, op.op)
 
-    def kernel(path: Any, name: Any, of_rows: Any, of_columns: Any, initial: Any) -> Any:
+    def kernel(path: object, name: object, of_rows: Any, of_columns: Any, initial: Any) -> Any:
         _check_mapping("row_remapping", of_rows, rows)
         if np.size(of_columns):
             _check_mapping("col_remapping", of_columns, columns)

@@ -126,7 +126,7 @@ def _numbered(tag: bytes, kind: bytes, number: int, most: int) -> bytes:
     return b"%s/%s/%d" % (tag, kind, number) if most > 1 else b"%s/%s" % (tag, kind)
 
 
-def _normalized(image: Any, bad_color: Any) -> Any:
+def _normalized(image: Any, bad_color: object) -> Any:
     """Numbers as pixels: from black, or from grey where some are negative; *bad_color* for what is not finite."""
     is_good = np.isfinite(image).all(axis=-1)
     good = image[is_good].astype(np.float32)

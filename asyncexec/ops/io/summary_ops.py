@@ -120,7 +120,7 @@ def tensor_value(construction: OpKernelConstruction) -> Callable[..., bytes]:
     """What makes a Summary.Value of a tag, a tensor of the attr T, and serialized metadata."""
     serialize: Any = serialize_tensor(construction)
 
-    def value(tag: Any, tensor: Any, metadata: Any, *, always: bool) -> bytes:
+    def value(tag: object, tensor: Any, metadata: object, *, always: bool) -> bytes:
         about = summaries.checked(scalar_string(metadata, "serialized_summary_metadata"), "the summary's metadata")
         return (
             summaries.named(scalar_string(tag, "tag"))

@@ -153,7 +153,7 @@ def _summary_writer(construction: OpKernelConstruction) -> Kernel:
 def _create(construction: OpKernelConstruction) -> Kernel:
     files, op = construction.resource_mgr.files, construction.op
 
-    def create(writer: SummaryFile, logdir: Any, max_queue: Any, flush_millis: Any, suffix: Any) -> tuple[()]:
+    def create(writer: SummaryFile, logdir: object, max_queue: Any, flush_millis: Any, suffix: object) -> tuple[()]:
         for name, value in (("max_queue", max_queue), ("flush_millis", flush_millis)):
             if np.ndim(value):
                 raise InvalidArgumentError(f"{name} must be scalar, got shape {list(np.shape(value))}")
@@ -196,7 +196,7 @@ _Content = Callable[..., bytes]
 
 
 def _writing(content: _Content) -> Kernel:
-    def write(writer: SummaryFile, step: Any, *inputs: Any) -> tuple[()]:
+    def write(writer: SummaryFile, step: Any, *inputs: object) -> tuple[()]:
         if np.ndim(step):
             raise InvalidArgumentError(f"step must be scalar, got shape {list(np.shape(step))}")
         writer.require_open()
@@ -226,7 +226,7 @@ def _tensor(construction: OpKernelConstruction) -> _Content:
 
 
 def _scalar(construction: OpKernelConstruction) -> _Content:
-    def content(tag: Any, value: Any) -> bytes:
+    def content(tag: object, value: Any) -> bytes:
         if np.ndim(value):
             raise InvalidArgumentError(f"value must be scalar, got shape {list(np.shape(value))}")
         return _of([summaries.scalar(scalar_string(tag, "tag"), float(value))])
@@ -245,7 +245,7 @@ def _histogram(construction: OpKernelConstruction) -> _Content:
 def _images(construction: OpKernelConstruction) -> _Content:
     most = construction.attr("max_images")
 
-    def content(tag: Any, tensor: Any, bad_color: Any) -> bytes:
+    def content(tag: object, tensor: object, bad_color: Any) -> bytes:
         if np.ndim(bad_color) != 1:
             raise InvalidArgumentError(f"bad_color must be a vector, got shape {list(np.shape(bad_color))}")
         return _of(summaries.images(scalar_string(tag, "tag"), tensor, most, bad_color))

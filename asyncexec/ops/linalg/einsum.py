@@ -100,7 +100,7 @@ class _Order:
 
 def _product_plan(
     labels: list[list[int]], wanted: list[int], ellipses: list[tuple[int, ...]], sizes: dict[int, int]
-) -> tuple[_Order, Callable[[Any, Any], Any]]:
+) -> tuple[_Order, Callable[[Any, Any], object]]:
     if len(labels) == 1:
         kept = [label for label in labels[0] if label in wanted]
         return _Order([kept], kept), lambda a, b: a
@@ -128,7 +128,7 @@ def _product_plan(
 
 def _reducer(
     equation: Equation, index: int, dotted: tuple[int, ...], kept: list[int], dtype: NumpyDType
-) -> Callable[[Any], Any]:
+) -> Callable[[Any], object]:
     """Takes the diagonals of input *index*, sums what is not *kept*, and puts the ellipsis first."""
     subscript = equation.inputs[index]
     names = {label: number for number, label in enumerate(_unique(subscript.labels))}
@@ -152,7 +152,7 @@ def _reducer(
 
 def _finisher(
     equation: Equation, result: list[int], ellipsis: tuple[int, ...], sizes: dict[int, int], dtype: NumpyDType
-) -> Callable[[Any], Any]:
+) -> Callable[[Any], object]:
     """Brings [ellipsis, labels of the product] into the order of the output, repeated labels on diagonals."""
     output, rank = equation.output, len(ellipsis)
     dots = list(range(rank))

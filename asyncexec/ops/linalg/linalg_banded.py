@@ -119,7 +119,7 @@ def banded_triangular_solve(construction: OpKernelConstruction) -> Kernel:
     find = require("scipy.linalg.lapack", extra="ops").get_lapack_funcs
     (tbtrs,) = find(("tbtrs",), dtype=construction.np_dtype("T"))
 
-    def solve(bands: object, rhs: object) -> Any:
+    def solve(bands: object, rhs: object) -> object:
         found, _ = tbtrs(_by_columns(bands, is_lower), rhs, uplo="L" if is_lower else "U", trans=transposition)
         return found
 

@@ -78,7 +78,7 @@ def svd(construction: OpKernelConstruction) -> Kernel:
     has_vectors, is_full = construction.attr("compute_uv"), construction.attr("full_matrices")
     dtype = construction.np_dtype("T")
 
-    def kernel(matrix: Any) -> Any:
+    def kernel(matrix: Any) -> object:
         _check_matrix(matrix)
         # Of what is not finite TensorFlow gives NaNs; LAPACK may never come to an end with it.
         is_bad = ~np.isfinite(matrix).all(axis=(-2, -1))
@@ -177,7 +177,7 @@ def _lapack_lu(dtype: NumpyDType) -> Kernel:
     return factor
 
 
-def _eliminate(matrix: Array) -> tuple[Any, Any]:
+def _eliminate(matrix: Array) -> tuple[object, object]:
     """The factors of a complex matrix: pivots are largest in magnitude (LAPACK takes |re| + |im| instead)."""
     packed, order = matrix.copy(), np.arange(len(matrix))
     for column in range(len(matrix)):
@@ -247,7 +247,7 @@ def _logarithm(upper: Array) -> Array:
     return total
 
 
-def _of_matrix(function: Callable[[Any], Any], matrix: object) -> Array | float:
+def _of_matrix(function: Callable[[Any], object], matrix: object) -> Array | float:
     """*function*, of upper triangular matrices, of *matrix*: not a number where it has none."""
     try:
         upper, basis = require("scipy.linalg", extra="ops").schur(matrix, output="complex")
@@ -262,7 +262,7 @@ def _real(value: ArrayOrScalar | float) -> Array | float:
     return np.real(value) if is_real else np.nan
 
 
-def _function_of_matrices(construction: OpKernelConstruction, function: Callable[[Any], Any]) -> Kernel:
+def _function_of_matrices(construction: OpKernelConstruction, function: Callable[[Any], object]) -> Kernel:
     dtype = construction.np_dtype("T")
     wide = np.result_type(dtype, np.float64)
 

@@ -88,7 +88,7 @@ def _register(name: str, attrs: str, search: Callable[..., Any], worst: float) -
         def kernel(x: object, dimension: object) -> ArrayOrScalar:
             return find(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
 
-        def without_nan(x: object, dimension: object) -> Any:
+        def without_nan(x: object, dimension: object) -> object:
             return search(x, _checked_axis(x, dimension)).astype(output_type, copy=False)
 
         kernel.if_usual = without_nan  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ def div_no_nan(x: Any, y: Any) -> ArrayOrScalar:
     return zero_where_zero(y, x / y)
 
 
-def xdivy(x: Any, y: Any) -> ArrayOrScalar:
+def xdivy(x: Any, y: object) -> ArrayOrScalar:
     """x / y, and 0 where x is 0."""
     return zero_where_zero(x, x / y)
 
@@ -173,7 +173,7 @@ def add_up(total: Any, *others: object) -> Any:
     return total
 
 
-def add_group(total: object, *summands: object) -> Any:
+def add_group(total: object, *summands: object) -> object:
     """*total*, and the sum of another group."""
     return total + add_up(*summands)
 
@@ -199,7 +199,7 @@ for _name in ("AddN", "AccumulateNV2"):
     register_kernel(_name, dtypes={"T": NUMBERS}, is_elementwise=True)(_make_add_n)
 
 
-def _add_variants(*inputs: object) -> Any:
+def _add_variants(*inputs: object) -> object:
     if any(isinstance(value, np.ndarray) for value in inputs):
         raise InvalidArgumentError("AddN of non-scalar Tensor with dtype=DT_VARIANT is not supported")
     return reduce(variant_ops.add, inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -37,7 +37,7 @@ _LOST_BITS: Final = {
 }
 
 
-def same(x: object) -> Any:
+def same(x: object) -> object:
     """x"""
     return x
 

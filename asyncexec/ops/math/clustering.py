@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def kmc2_chain(distances: ArrayOrScalar, seed: np.generic) -> np.generic:
     return np.int64(index)
 
 
-def nearest_neighbors(points: Array, centers: Array, k: np.generic) -> tuple[Any, Any]:
+def nearest_neighbors(points: Array, centers: Array, k: np.generic) -> tuple[object, object]:
     """The kernel of NearestNeighbors: by squared distance, the nearest first."""
     _matrix("points", points)
     _matrix("centers", centers)

@@ -38,7 +38,7 @@ def scan(ufunc: np.ufunc, initial: float, *, exclusive: bool, reverse: bool) -> 
     """The kernel that accumulates by *ufunc*; what an exclusive scan starts with is *initial*."""
     direction = slice(None, None, -1) if reverse else slice(None)
 
-    def kernel(x: Any, axis: Any) -> ArrayOrScalar:
+    def kernel(x: Any, axis: object) -> ArrayOrScalar:
         axis = _checked_axis(x, axis)
         if x.size == 0:
             return x

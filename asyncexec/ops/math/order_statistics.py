@@ -112,7 +112,7 @@ def _approx_top_k(c: OpKernelConstruction) -> Kernel:
     """All elements are looked at, so that what is found is exact."""
     k, axis, largest = c.attr("k"), c.attr("reduction_dimension"), c.attr("is_max_k")
 
-    def approx_top_k(x: Any) -> tuple[Any, Any]:
+    def approx_top_k(x: Any) -> tuple[object, object]:
         if not -x.ndim <= axis < x.ndim:
             raise InvalidArgumentError(f"reduction_dimension {axis} is out of range for an input of rank {x.ndim}")
         rows = np.moveaxis(x, axis, -1)

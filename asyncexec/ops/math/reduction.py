@@ -97,7 +97,7 @@ def _mean(dtype: DType) -> Reduce:
     if dtype.is_integer:
         wide: Any = np.uint64 if dtype.is_unsigned else np.int64
 
-        def mean_of_integers(x: object, axes: Axes, keep: bool) -> Any:
+        def mean_of_integers(x: object, axes: Axes, keep: bool) -> object:
             total = _add_reduce(x, axes, wide, keepdims=keep)
             count = wide(max(_count(x, axes), 1))
             return ((total - np.fmod(total, count)) // count).astype(np_dtype)
@@ -109,7 +109,7 @@ def _mean(dtype: DType) -> Reduce:
         total = _add_reduce(x.astype(accumulator, copy=False), axes, keepdims=keep)
         return (total / accumulator.type(_count(x, axes))).astype(np_dtype, copy=False)
 
-    def mean_of_complex(x: object, axes: Axes, keep: bool) -> Any:
+    def mean_of_complex(x: object, axes: Axes, keep: bool) -> object:
         total = _add_reduce(x, axes, keepdims=keep)
         return total / np_dtype.type(max(_count(x, axes), 1))
 
@@ -175,7 +175,7 @@ def _register(name: str, attrs: str, make_reduce: Callable[[DType], Reduce], dty
 
 
 def _over_axes(reduce: Reduce, keep_dims: bool) -> Kernel:
-    last: tuple[Any, int, Axes] = None, 0, ()  # mostly the axes are a constant
+    last: tuple[object, int, Axes] = None, 0, ()  # mostly the axes are a constant
 
     def kernel(x: Any, axes: object) -> ArrayOrScalar:
         nonlocal last

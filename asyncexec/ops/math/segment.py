@@ -24,7 +24,7 @@ from asyncexec.ops.array.array_common import check_memory
 from asyncexec.ops.math.elementwise import NUMBERS, REALS, shape_text
 
 
-def reduce_sorted(ufunc: np.ufunc, data: Array, ids: Array, rows: int, fill: Any, *, is_mean: bool = False) -> Array:
+def reduce_sorted(ufunc: np.ufunc, data: Array, ids: Array, rows: int, fill: object, *, is_mean: bool = False) -> Array:
     """Row i of the result is *ufunc* over the rows of *data* whose id is i, of *rows* in all; *fill* where none is.
 
     For a mean, what *ufunc* gives is divided by the number of these rows.
@@ -118,7 +118,7 @@ def scalar_num_segments(num_segments: Any) -> int:
     return int(num_segments)
 
 
-def _unsorted_kernel(ufunc: np.ufunc, fill: Any) -> Kernel:
+def _unsorted_kernel(ufunc: np.ufunc, fill: object) -> Kernel:
     def kernel(data: ArrayOrScalar, ids: ArrayOrScalar, num_segments: ArrayOrScalar) -> Array:
         rows = scalar_num_segments(num_segments)
         ids_shape = np.shape(ids)
@@ -150,11 +150,11 @@ def _unsorted_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [TensorShape([rows]).concatenate(data[len(ids.dims) :])]
 
 
-def _lowest_finite(dtype: DType) -> Any:
+def _lowest_finite(dtype: DType) -> object:
     return _limits(dtype).min
 
 
-def _highest_finite(dtype: DType) -> Any:
+def _highest_finite(dtype: DType) -> object:
     return _limits(dtype).max
 
 

@@ -165,7 +165,7 @@ def elu_grad(grad: ArrayOrScalar, y: Any) -> ArrayOrScalar:
     return select(y < 0, (y + y.dtype.type(1)) * grad, grad)
 
 
-def selu_grad(grad: Any, y: Any) -> ArrayOrScalar:
+def selu_grad(grad: object, y: Any) -> ArrayOrScalar:
     """The gradient of ``selu``, given its result *y*."""
     scale, scale_alpha = y.dtype.type(SELU_SCALE), y.dtype.type(SELU_SCALE_ALPHA)
     return select(y < 0, (y + scale_alpha) * grad, grad * scale)
@@ -216,14 +216,14 @@ def _last_axis(function: Kernel) -> Kernel:
     return kernel
 
 
-UNARY: Final[dict[str, Callable[[Any], Any]]] = {
+UNARY: Final[dict[str, Callable[[Any], object]]] = {
     "Elu": elu,
     "Selu": selu,
     "Softplus": softplus,
     "Softsign": softsign,
     "Relu6": relu6,
 }
-GRADIENTS: Final[dict[str, tuple[str, Callable[[Any, Any], Any]]]] = {
+GRADIENTS: Final[dict[str, tuple[str, Callable[[Any, Any], object]]]] = {
     "ReluGrad": ("features", relu_grad),
     "Relu6Grad": ("features", relu6_grad),
     "EluGrad": ("outputs", elu_grad),

@@ -218,7 +218,7 @@ def _lstm_cell_grad(c: OpKernelConstruction) -> Kernel:
     lstm = _lstm_of(c)
     names = (*_FORWARD_NAMES, *_STATE_NAMES[:-1], "cs_grad", "h_grad")
 
-    def cell_grad(*inputs: Any) -> tuple[Any, ...]:
+    def cell_grad(*inputs: Any) -> tuple[object, ...]:
         _check_inputs(dict(zip(names, inputs, strict=True)), 2, "cs_prev")
         states, cs_grad, h_grad = inputs[8:14], inputs[14], inputs[15]
         cs_prev_grad, gates, peep_grads = lstm.backward(
@@ -242,7 +242,7 @@ def _times(limit: Any, times: int) -> int:
 def _block_lstm(c: OpKernelConstruction) -> Kernel:
     lstm = _lstm_of(c)
 
-    def block(limit: Any, *inputs: Array) -> tuple[Array, ...]:
+    def block(limit: object, *inputs: Array) -> tuple[Array, ...]:
         _check_inputs(dict(zip(_FORWARD_NAMES, inputs, strict=True)), 3, "cs_prev")
         x, cs_prev, h_prev, w, *peep, b = inputs
         outputs = [np.zeros((*x.shape[:2], cs_prev.shape[1]), x.dtype) for _ in _STATE_NAMES]

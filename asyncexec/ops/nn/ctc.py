@@ -8,7 +8,7 @@ section 7.3.  All paths through the labels, with a blank before and after each, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -173,7 +173,7 @@ def _target(label: list[int], batch: int, collapses: bool, classes: int, blank: 
     return [blank, *(item for value in kept for item in (value, blank))]
 
 
-def _loss_of(scores: Array, target: list[int], blank: int, *, merges: bool) -> tuple[Any, Any]:
+def _loss_of(scores: Array, target: list[int], blank: int, *, merges: bool) -> tuple[object, object]:
     """The loss of one of the batch, and its gradient by time and class."""
     highest = scores.max(axis=1, keepdims=True)
     probabilities = np.exp(scores - highest)

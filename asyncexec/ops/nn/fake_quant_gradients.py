@@ -75,7 +75,7 @@ def _vars_gradient(c: OpKernelConstruction) -> Kernel:
 def _channels_gradient(c: OpKernelConstruction) -> Kernel:
     steps = integer_steps(c)
 
-    def kernel(gradients: Any, inputs: Array, low: ArrayOrScalar, high: ArrayOrScalar) -> tuple[Any, Any, Any]:
+    def kernel(gradients: Any, inputs: Array, low: ArrayOrScalar, high: ArrayOrScalar) -> tuple[object, object, Any]:
         _check_same(gradients, inputs)
         if np.ndim(inputs) < 1:
             raise InvalidArgumentError("`inputs` must be at least rank 1 but is a scalar")

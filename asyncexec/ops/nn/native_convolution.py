@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class NativeConvolution:
         self.is_depthwise: bool = is_depthwise
         self.rule: LayerRule = LayerRule()
         self._laid_out = LaidOut()  # constant filters and biases
-        self._plans: dict[tuple[Any, ...], _PanelPlan] = {}  # by shapes, windows and cores
+        self._plans: dict[tuple[object, ...], _PanelPlan] = {}  # by shapes, windows and cores
         self._met: dict[Key, weakref.ref[Array]] = {}  # constant weights of products
 
     def product(self, rows: Array, weights: Array, bias: Array | None = None) -> Array | None:

@@ -59,7 +59,7 @@ def suppress_softly(
     heap = [(-float(scores[i]), int(i), 0) for i in np.flatnonzero(scores > least)]
     heapq.heapify(heap)
     selected: list[int] = []
-    final: list[Any] = []
+    final: list[object] = []
     while heap and len(selected) < limit:
         negative, index, start = heapq.heappop(heap)
         before = scores.dtype.type(-negative)

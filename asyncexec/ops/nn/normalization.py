@@ -119,7 +119,7 @@ class BatchNorm:
         self.num_outputs: int = op.num_outputs
         self.rank = image_rank(op.attrs)
 
-    def __call__(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> tuple[Any, ...]:
+    def __call__(self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> tuple[object, ...]:
         if x.ndim != self.rank:
             raise InvalidArgumentError(f"input must be {self.rank}-dimensional, not of shape {list(x.shape)}")
         for name, vector in (("mean", mean), ("variance", variance)):

@@ -142,7 +142,7 @@ def pool_v2_shape(c: InferenceContext) -> Sequence[TensorShape]:
     return [Pooling(with_values(c.attrs, ksize, strides), 2).shape(c.input(0))]
 
 
-def with_values(attrs: Mapping[str, Any], ksize: Any, strides: Any) -> dict[str, Any]:
+def with_values(attrs: Mapping[str, object], ksize: Any, strides: Any) -> dict[str, object]:
     """The attrs of a pooling, of an op that takes its windows as inputs."""
     return {**attrs, "ksize": np.atleast_1d(ksize).tolist(), "strides": np.atleast_1d(strides).tolist()}
 

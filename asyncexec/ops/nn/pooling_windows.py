@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from asyncexec.process.shards import share
 _PIECE_BYTES: Final = 2**20  # of the images that are taken at a time
 
 
-def lowest(dtype: NumpyDType) -> Any:
+def lowest(dtype: NumpyDType) -> object:
     """The least finite number of a real type."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min

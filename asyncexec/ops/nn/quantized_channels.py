@@ -86,7 +86,7 @@ def _requantize_per_channel(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("out_type")
     limits = np.iinfo(dtype)
 
-    def requantize(x: Any, low: Any, high: Any, new_low: Any, new_high: Any) -> tuple[Any, Any, Any]:
+    def requantize(x: Any, low: Any, high: Any, new_low: Any, new_high: Any) -> tuple[object, object, object]:
         new_low, new_high = scalar(new_low, "requested_output_min"), scalar(new_high, "requested_output_max")
         if limits.min < 0 and not new_low < 0:
             raise InvalidArgumentError(f"requested_output_min must be negative for qint8, not {new_low}")

@@ -75,7 +75,7 @@ def _quantized_conv2d(c: OpKernelConstruction) -> Kernel:
     convolve = convolution_kernel(c, 2)
     names = ("min_input", "max_input", "min_filter", "max_filter")
 
-    def quantized_conv2d(x: Any, filters: ArrayOrScalar, *given: object) -> tuple[ArrayOrScalar, ArrayOrScalar, Any]:
+    def quantized_conv2d(x: Any, filters: ArrayOrScalar, *given: object) -> tuple[ArrayOrScalar, ArrayOrScalar, object]:
         ranges = [scalar(value, name) for value, name in zip(given, names, strict=True)]
         product = convolve(centered(x, *ranges[:2]), centered(filters, *ranges[2:]))
         return as_int32(product), *product_range(x.dtype, filters.dtype, ranges)
@@ -193,7 +193,7 @@ def _quantized_concat(c: OpKernelConstruction) -> Kernel:
     return quantized_concat
 
 
-def _moved(x: Any, low: np.generic, high: np.generic, new_low: np.generic, new_high: Any) -> Any:
+def _moved(x: Any, low: np.generic, high: np.generic, new_low: np.generic, new_high: Any) -> object:
     """*x* as integers of another range."""
     return to_integers(to_floats(x, low, high), x.dtype, new_low, new_high)
 

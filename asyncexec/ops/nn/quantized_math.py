@@ -240,7 +240,7 @@ register_op(
 )
 
 
-def used_range(x: Any, low: Any, high: Any) -> tuple[np.generic, Any]:
+def used_range(x: Any, low: Any, high: Any) -> tuple[np.generic, object]:
     """What the least and the greatest of *x* stand for; the least at most 0."""
     low, high = scalar(low, "input_min"), scalar(high, "input_max")
     least, greatest = (x.min(), x.max()) if x.size else (np.int32(2**31 - 1), np.int32(-(2**31)))
@@ -248,7 +248,7 @@ def used_range(x: Any, low: Any, high: Any) -> tuple[np.generic, Any]:
     return np.minimum(np.float32(0), bounds[0]), bounds[1]
 
 
-def quantize_down(x: object, low: object, high: object) -> tuple[Any, Any, Any]:
+def quantize_down(x: object, low: object, high: object) -> tuple[object, object, object]:
     """*x* as quint8 numbers of the range that is used."""
     low, high = scalar(low, "input_min"), scalar(high, "input_max")
     new_low, new_high = used_range(x, low, high)
@@ -267,7 +267,9 @@ register_function(
 def _requantize(c: OpKernelConstruction) -> Kernel:
     dtype = c.np_dtype("out_type")
 
-    def requantize(x: object, low: object, high: object, new_low: Any, new_high: Any) -> tuple[Any, ArrayOrScalar, Any]:
+    def requantize(
+        x: object, low: object, high: object, new_low: Any, new_high: object
+    ) -> tuple[object, ArrayOrScalar, Any]:
         low, high = scalar(low, "input_min"), scalar(high, "input_max")
         new_low, new_high = scalar(new_low, "requested_output_min"), scalar(new_high, "requested_output_max")
         if new_low > 0:

@@ -36,7 +36,7 @@ def make_quantized_batch_norm(op: OpKernelConstruction) -> Kernel:
     """The kernel of QuantizedBatchNormWithGlobalNormalization."""
     epsilon, is_scaled = _F32(op.attr("variance_epsilon")), op.attr("scale_after_normalization")
 
-    def kernel(t: Any, low: np.generic, high: np.generic, *given: ArrayOrScalar) -> tuple[Any, Any, Any]:
+    def kernel(t: Any, low: np.generic, high: np.generic, *given: ArrayOrScalar) -> tuple[object, object, Any]:
         if t.ndim != 4:
             raise InvalidArgumentError(f"input must be 4-dimensional, not of shape {list(t.shape)}")
         floats = []

@@ -135,7 +135,7 @@ def _check_rows(var: Any, grad: Any, indices: Any) -> None:
         raise InvalidArgumentError(f"Index {indices[at]} at offset {at} in indices is out of range")
 
 
-def _turns(indices: Array) -> Iterator[Any]:
+def _turns(indices: Array) -> Iterator[object]:
     """Places of *indices* in groups without repeats; a repeat comes in a later group than what it repeats."""
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
@@ -145,7 +145,9 @@ def _turns(indices: Array) -> Iterator[Any]:
         yield order[turn == number]
 
 
-def _update_rows(optimizer: _Optimizer, values: Sequence[Any], given: Mapping[str, Any], indices: Any) -> list[Array]:
+def _update_rows(
+    optimizer: _Optimizer, values: Sequence[object], given: Mapping[str, Any], indices: Any
+) -> list[Array]:
     """Copies of *values*, updated one gradient after the other."""
     updated = [np.array(value, order="C") for value in values]
     if not len(indices):
@@ -216,7 +218,7 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
         flags, apply = optimizer.flags(flag), tiled_rule(flag, dtype)
         all_names, flag_values = (*names, *flags), tuple(flags.values())
 
-        def update(*inputs: Any) -> Any:
+        def update(*inputs: Any) -> object:
             variables: Sequence[Variable] = inputs[:count]
             given = dict(zip(all_names, inputs[count:] + flag_values, strict=True))
             with locked(variables), flushed_subnormals():  # as in TensorFlow
@@ -237,7 +239,7 @@ def _register_kernels(ops: Sequence[str], optimizer: _Optimizer, dtypes: Collect
 
 def _new_values(
     optimizer: _Optimizer, apply: TiledRule, update: updating, given: Mapping[str, object]
-) -> Sequence[Any] | None:
+) -> Sequence[object] | None:
     """The new values; None where the *update* has got them already."""
     values = update.values
     _check(values, optimizer, given)

@@ -23,7 +23,7 @@ OUT: Final = "out"  # among what an op is given: arrays for the new values, whic
 
 def _outs(given: Mapping[str, Any], count: int) -> Sequence[Any]:
     """Where the new values may be written: arrays, or None for new ones."""
-    outs: Sequence[Any] = given.get(OUT) or (None,) * count
+    outs: Sequence[object] = given.get(OUT) or (None,) * count
     return outs
 
 

@@ -96,7 +96,7 @@ class TiledRule:
             elif new is not out:
                 out[:] = new
 
-    def _on_elements(self, inputs: Sequence[object]) -> Sequence[Any]:
+    def _on_elements(self, inputs: Sequence[object]) -> Sequence[object]:
         given = dict(zip(self._inputs, inputs[-len(self._inputs) :], strict=True))
         return self._rule(inputs[: -len(self._inputs)], {**given, **self._flags})
 

@@ -193,7 +193,7 @@ def make_uniform_clip(op: OpKernelConstruction) -> Kernel:
 
     def kernel(
         x: ArrayOrScalar, low: ArrayOrScalar, high: ArrayOrScalar, scales: ArrayOrScalar, zero_points: Any
-    ) -> Any:
+    ) -> object:
         _check(np.shape(x), scales, zero_points, axis)
         for what, value in (("min", low), ("max", high)):
             _check(np.shape(x), value, scales, axis)
@@ -244,7 +244,7 @@ def make_uniform_dot(op: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _rows_quantized(x: ArrayOrScalar) -> tuple[Any, Any, Any]:
+def _rows_quantized(x: ArrayOrScalar) -> tuple[Any, Any, object]:
     """The rows of *x* as qint8, each with a scale and a zero point of its own (``AsymmetricQuantize``)."""
     low = np.minimum(x.min(1, initial=0), 0).astype(np.float64)
     high = np.maximum(x.max(1, initial=0), 0).astype(np.float64)
@@ -265,7 +265,7 @@ def make_uniform_dot_hybrid(op: OpKernelConstruction) -> Kernel:
     if axis not in (-1, 1):
         raise InvalidArgumentError(f"rhs_quantization_axis must be 1 (per-channel) or -1 (per-tensor), not {axis}")
 
-    def kernel(a: Any, b: Any, scales: ArrayOrScalar, zero_points: ArrayOrScalar) -> Any:
+    def kernel(a: Any, b: Any, scales: ArrayOrScalar, zero_points: ArrayOrScalar) -> object:
         _check_product(a, b)
         _check(b.shape, scales, zero_points, axis)
         _check_positive(scales)

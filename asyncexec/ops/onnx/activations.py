@@ -96,7 +96,7 @@ def make_gelu(node: OnnxNode) -> Kernel:
     if kind == "tanh":
         factor = math.sqrt(2 / math.pi)
 
-        def by_tanh(x: Array) -> Any:
+        def by_tanh(x: Array) -> object:
             of = x.dtype.type
             return of(0.5) * x * (of(1) + np.tanh(of(factor) * (x + of(0.044715) * x * x * x)))
 
@@ -146,7 +146,7 @@ def make_swiglu(node: OnnxNode) -> Kernel:
     """The kernel of SwiGLU: a gate through Swish, times a line of the same shape."""
     gate = swish(node.attr("alpha", 1.0))
 
-    def kernel(a: Any, b: Any) -> tuple[Any]:
+    def kernel(a: Any, b: Any) -> tuple[object]:
         need(np.shape(a) == np.shape(b), f"A and B must have one shape, not {np.shape(a)} and {np.shape(b)}")
         return ((gate(wide(a)) * wide(b)).astype(a.dtype),)
 
@@ -231,7 +231,7 @@ def make_softmax_of_rows(node: OnnxNode) -> Kernel:
     """The kernel of Softmax, LogSoftmax and Hardmax before 13: the axes from one on count as a single one."""
     function, axis = _FAMILY[node.op_type], node.attr("axis", 1)
 
-    def kernel(x: Any) -> tuple[Any]:
+    def kernel(x: Any) -> tuple[object]:
         first = axis_of(axis, x.ndim, end=True)
         rows = wide(x).reshape(math.prod(x.shape[:first]), -1) if x.size else wide(x)
         return (function(rows, -1).reshape(x.shape).astype(x.dtype, copy=False),)

@@ -40,7 +40,7 @@ def wide(x: object) -> Array:
     return array.astype(np.float32) if array.dtype.name in _HALVES else array
 
 
-def elementwise(function: Callable[[Array], Any]) -> Callable[[Any], tuple[Any]]:
+def elementwise(function: Callable[[Array], object]) -> Callable[[Any], tuple[object]]:
     """A kernel that computes *function* in the wide type and gives the type that came."""
 
     def kernel(x: ArrayOrScalar) -> tuple[Array]:

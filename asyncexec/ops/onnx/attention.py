@@ -144,8 +144,14 @@ def make_attention(node: OnnxNode) -> Kernel:
     need(min(attention.left, attention.right) >= -1, "window sizes must be -1 or more")
 
     def kernel(
-        q: Array, k: Array, v: Array, mask: Any = None, past_k: Any = None, past_v: Any = None, lengths: Any = None
-    ) -> tuple[Any, ...]:
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: object = None,
+        past_k: Any = None,
+        past_v: object = None,
+        lengths: Any = None,
+    ) -> tuple[object, ...]:
         is_flat = q.ndim == 3
         need(q.ndim == k.ndim == v.ndim and q.ndim in (3, 4), "Q, K and V must all have 3 or all have 4 axes")
         if is_flat:

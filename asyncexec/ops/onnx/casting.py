@@ -41,7 +41,7 @@ def make_cast_like(node: OnnxNode) -> Kernel:
     casters: dict[NumpyDType, Caster] = {}
     saturates, round_mode = _float8_rules(node)
 
-    def cast_like(x: object, like: object) -> tuple[Any]:
+    def cast_like(x: object, like: object) -> tuple[object]:
         dtype = as_array(like).dtype
         cast = casters.get(dtype)
         if cast is None:
@@ -166,7 +166,7 @@ def _shown(text: bytes) -> str:
     return repr(text[:80].decode("utf-8", "replace"))
 
 
-def to_strings(x: ArrayOrScalar) -> Any:
+def to_strings(x: ArrayOrScalar) -> object:
     """Each number as the shortest text that tells it."""
     if isinstance(x, bytes) or x.dtype.kind == "O":
         return x

@@ -48,7 +48,7 @@ def make_conv_integer(node: OnnxNode) -> Kernel:
     return kernel
 
 
-def _quantized(windows: OnnxWindows, groups: int, x: Array, filters: Array, x_zero: Any, w_zero: Any) -> Array:
+def _quantized(windows: OnnxWindows, groups: int, x: Array, filters: Array, x_zero: Any, w_zero: object) -> Array:
     """The convolution of integers, exact in float64."""
     check_filters(x, filters, groups)
     axes = windows.axes(x.shape[2:], filters.shape[2:])
@@ -76,10 +76,10 @@ def make_qlinear_conv(node: OnnxNode) -> Kernel:
     def kernel(
         x: Array,
         x_scale: Any,
-        x_zero: Any,
+        x_zero: object,
         filters: Array,
-        w_scale: Any,
-        w_zero: Any,
+        w_scale: object,
+        w_zero: object,
         y_scale: Any,
         y_zero: Any,
         bias: Array | None = None,

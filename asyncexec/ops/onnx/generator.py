@@ -58,7 +58,7 @@ def make_constant_of_shape(node: OnnxNode) -> Kernel:
     element, dtype = value.reshape(-1)[0], value.dtype
     is_zero = dtype.kind not in "OV" and not element
 
-    def constant_of_shape(shape: object) -> tuple[Any]:
+    def constant_of_shape(shape: object) -> tuple[object]:
         dims = integers(shape, "the shape")
         check_shape(dims, dtype)
         return (np.zeros(dims, dtype) if is_zero else np.full(dims, element, dtype),)
@@ -107,7 +107,7 @@ def make_eye_like(node: OnnxNode) -> Kernel:
     given, k = node.attr("dtype"), node.attr("k", 0)
     wanted = None if given is None else numpy_dtype(given)
 
-    def eye_like(x: Array) -> tuple[Any]:
+    def eye_like(x: Array) -> tuple[object]:
         if x.ndim != 2:
             raise InvalidArgumentError(f"the input must be a matrix, not of shape {list(x.shape)}")
         rows, columns = x.shape
@@ -141,7 +141,7 @@ def make_pad(node: OnnxNode) -> Kernel:
     """The kernel of Pad; sizes below zero cut off."""
     mode = _pad_mode(node)
 
-    def pad(x: Any, pads: object, value: Any = None, axes: Any = None) -> tuple[Array]:
+    def pad(x: Any, pads: object, value: Any = None, axes: object = None) -> tuple[Array]:
         x = as_array(x)
         sizes = integers(pads, "pads")
         along = axes_of(range(x.ndim) if axes is None else integers(axes, "axes"), x.ndim)
@@ -195,7 +195,7 @@ def padded(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: ArrayOr
     return x
 
 
-def _fill_value(value: object, dtype: NumpyDType) -> Any:
+def _fill_value(value: object, dtype: NumpyDType) -> object:
     if value is None:
         return b"" if dtype.kind == "O" else np.zeros((), dtype)[()]
     array = as_array(value)

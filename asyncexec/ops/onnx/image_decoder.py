@@ -28,7 +28,7 @@ def make_image_decoder(node: OnnxNode) -> Kernel:
         raise InvalidArgumentError(f"pixel_format must be one of {', '.join(_MODES)}, not {pixel_format!r}")
     pillow = require("PIL.Image", extra="image")
 
-    def image_decoder(encoded: ArrayOrScalar) -> tuple[Any]:
+    def image_decoder(encoded: ArrayOrScalar) -> tuple[object]:
         if encoded.dtype != np.uint8 or encoded.ndim != 1:
             raise InvalidArgumentError(f"the input must be a vector of bytes, not {described(encoded)}")
         pixels = _pixels(pillow, encoded.tobytes(), _MODES[pixel_format])

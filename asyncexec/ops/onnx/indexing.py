@@ -24,7 +24,7 @@ def make_slice(node: OnnxNode) -> Kernel:
 
     def slice_by_inputs(
         x: object, starts: object, ends: object, axes: object = None, steps: object = None
-    ) -> tuple[Any]:
+    ) -> tuple[object]:
         first, last = integers(starts, "starts"), integers(ends, "ends")
         along = None if axes is None else integers(axes, "axes")
         return (sliced(x, first, last, along, None if steps is None else integers(steps, "steps")),)
@@ -80,7 +80,7 @@ def make_gather_elements(node: OnnxNode) -> Kernel:
     """The kernel of GatherElements: one element for each index, whose place along the axis the index is."""
     axis = node.attr("axis", 0)
 
-    def gather_elements(x: Any, indices: Array) -> tuple[Any]:
+    def gather_elements(x: Any, indices: Array) -> tuple[object]:
         along = axis_of(axis, x.ndim)
         return (x[element_index(x.shape, indices, along)],)
 
@@ -110,7 +110,7 @@ def make_gather_nd(node: OnnxNode) -> Kernel:
     """The kernel of GatherND: the last axis of the indices holds places, after axes that are batches."""
     batch_dims = node.attr("batch_dims", 0)
 
-    def gather_nd(x: Array, indices: Array) -> tuple[Any]:
+    def gather_nd(x: Array, indices: Array) -> tuple[object]:
         if not 0 <= batch_dims < min(x.ndim, indices.ndim) or x.shape[:batch_dims] != indices.shape[:batch_dims]:
             raise InvalidArgumentError(f"{batch_dims} axes of {list(x.shape)} and {list(indices.shape)} are no batches")
         places = point_index(x, indices, batch_dims)
@@ -135,7 +135,7 @@ def make_compress(node: OnnxNode) -> Kernel:
     """The kernel of Compress: the slices along an axis, or the elements, that a condition picks."""
     axis = node.attr("axis")
 
-    def compress(x: Array, condition: ArrayOrScalar) -> tuple[Any]:
+    def compress(x: Array, condition: ArrayOrScalar) -> tuple[object]:
         x = x.reshape(-1) if axis is None else x
         along = axis_of(axis or 0, x.ndim)
         places = np.flatnonzero(condition)
@@ -165,7 +165,7 @@ def make_reverse_sequence(node: OnnxNode) -> Kernel:
     """The kernel of ReverseSequence: the first elements of each sequence backwards."""
     batch_axis, time_axis = node.attr("batch_axis", 1), node.attr("time_axis", 0)
 
-    def reverse_sequence(x: Array, lengths: Array) -> tuple[Any]:
+    def reverse_sequence(x: Array, lengths: Array) -> tuple[object]:
         if {batch_axis, time_axis} != {0, 1} or x.ndim < 2:
             raise InvalidArgumentError(f"batch_axis and time_axis must be 0 and 1, not {batch_axis} and {time_axis}")
         time, batch = x.shape[time_axis], x.shape[batch_axis]
@@ -186,7 +186,7 @@ def make_trilu(node: OnnxNode) -> Kernel:
     """The kernel of Trilu: the upper or lower triangle of matrices, zeros elsewhere."""
     function = np.triu if node.attr("upper", 1) else np.tril
 
-    def trilu(x: Any, k: Any = None) -> tuple[Array]:
+    def trilu(x: Any, k: object = None) -> tuple[Array]:
         if x.ndim < 2:
             raise InvalidArgumentError(f"the input must have at least 2 axes, not shape {list(x.shape)}")
         if not x.size:

@@ -84,7 +84,7 @@ def make_einsum(node: OnnxNode) -> Kernel:
     if operands > 2:
         return _einsum_of_many(equation)
     parsed = parse_equation(equation.encode(), operands)
-    plans: dict[tuple[Any, ...], Kernel] = {}
+    plans: dict[tuple[object, ...], Kernel] = {}
 
     def contract(*values: Array) -> ArrayOrScalar:
         key = (values[0].dtype, *[value.shape for value in values])

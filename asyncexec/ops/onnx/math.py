@@ -158,7 +158,7 @@ def make_clip_by_attrs(node: OnnxNode) -> Kernel:
     """The kernel of Clip before 11: the limits are attributes."""
     low, high = node.attr("min"), node.attr("max")
 
-    def clip(x: Any) -> Any:
+    def clip(x: Any) -> object:
         if low is not None:
             x = np.maximum(x, x.dtype.type(low))
         return x if high is None else np.minimum(x, x.dtype.type(high))

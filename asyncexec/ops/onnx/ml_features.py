@@ -43,7 +43,7 @@ def make_binarizer(node: OnnxNode) -> Kernel:
     return lambda x: (np.asarray(x > threshold).astype(x.dtype),)
 
 
-def _found(x: Any, table: Mapping[Any, Any], default: Any, dtype: Any) -> Array:
+def _found(x: object, table: Mapping[Any, object], default: object, dtype: Any) -> Array:
     """What *table* has for each element of *x*; NaN is one key."""
     cells = np.asarray(x)
     keys = cells.reshape(-1).tolist()
@@ -106,7 +106,7 @@ def make_label_encoder(node: OnnxNode) -> Kernel:
     return lambda x: (_found(x, table, default, dtype),)
 
 
-def _plain(tensor: object) -> list[Any]:
+def _plain(tensor: object) -> list[object]:
     found = np.asarray(tensor).reshape(-1).tolist()
     return [one.encode() if isinstance(one, str) else one for one in found]
 
@@ -130,7 +130,7 @@ def make_first_label_encoder(node: OnnxNode) -> Kernel:
 def make_cast_map(node: OnnxNode) -> Kernel:
     """The kernel of CastMap: the values of a map in the order of its keys, or each at the place that is its key."""
     to, form, length = node.text("cast_to", "TO_FLOAT"), node.text("map_form", "DENSE"), node.attr("max_map", 1)
-    casts: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    casts: dict[str, tuple[Any, Callable[[Any], object]]] = {
         "TO_FLOAT": (np.float32, float),
         "TO_INT64": (np.int64, lambda value: int(float(value))),
         "TO_STRING": (object, lambda value: value if isinstance(value, bytes) else str(value).encode()),
@@ -157,7 +157,7 @@ def make_dict_vectorizer(node: OnnxNode) -> Kernel:
     """The kernel of DictVectorizer: the values of a map, in the order of a vocabulary."""
     words = list(node.attr("string_vocabulary", ())) or list(node.attr("int64_vocabulary", ()))
 
-    def kernel(x: Mapping[Any, object]) -> tuple[Array]:
+    def kernel(x: Mapping[object, object]) -> tuple[Array]:
         some = next(iter(x.values()), np.float32(0))
         dtype = np.dtype(object) if isinstance(some, bytes) else np.asarray(some).dtype
         out = np.empty((1, len(words)), dtype)
@@ -262,7 +262,7 @@ def make_zip_map(node: OnnxNode) -> Kernel:
     """The kernel of ZipMap: a list of maps from labels to the values of a row."""
     labels = list(node.attr("classlabels_strings", ())) or list(node.attr("classlabels_int64s", ()))
 
-    def kernel(x: Array) -> tuple[list[dict[Any, Any]]]:
+    def kernel(x: Array) -> tuple[list[dict[Any, object]]]:
         need(x.ndim in (1, 2) and x.shape[-1] == len(labels), f"shape {list(x.shape)} is not for {len(labels)} labels")
         return ([dict(zip(labels, row, strict=True)) for row in x.reshape(-1, len(labels))],)
 

@@ -245,7 +245,7 @@ def make_dropout(node: OnnxNode) -> Kernel:
 def make_dropout_of_inference(node: OnnxNode) -> Kernel:
     """The kernel of Dropout before 12: gives its input, and a mask of ones."""
 
-    def kernel(x: Any) -> tuple[Any, ...]:
+    def kernel(x: Any) -> tuple[object, ...]:
         mask_dtype = np.bool_ if node.opset >= 10 else x.dtype
         return (x, np.ones(np.shape(x), mask_dtype))[: node.num_outputs]
 

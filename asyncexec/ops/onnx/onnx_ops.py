@@ -102,7 +102,7 @@ def _presence(given: int, absent: Sequence[int], what: str) -> tuple[bool, ...]:
     return tuple(i not in left_out for i in range(total))
 
 
-def _attr(value: object) -> Any:
+def _attr(value: object) -> object:
     if isinstance(value, tuple):
         return [_attr(item) for item in value]
     return np.asarray(value) if isinstance(value, np.generic) else value

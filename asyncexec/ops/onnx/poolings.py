@@ -49,7 +49,7 @@ def _along(x: Array, axis: Axis, before: tuple[slice, ...], combine: np.ufunc, s
     return out
 
 
-def _lowest(dtype: NumpyDType) -> Any:
+def _lowest(dtype: NumpyDType) -> object:
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 

@@ -120,7 +120,7 @@ def make_dequantize_linear(node: OnnxNode) -> Kernel:
 def make_dynamic_quantize_linear(node: OnnxNode) -> Kernel:
     """The kernel of DynamicQuantizeLinear: bytes, with a scale from the range of the values and zero."""
 
-    def kernel(x: Any) -> tuple[Any, Any, Any]:
+    def kernel(x: Any) -> tuple[object, object, Any]:
         least = min(np.float32(np.min(x, initial=0)), np.float32(0))
         largest = max(np.float32(np.max(x, initial=0)), np.float32(0))
         scale = np.float32(largest - least) / np.float32(255) if largest != least else np.float32(1 / 255)
@@ -136,7 +136,7 @@ def _by_row(values: object) -> Array:
     return array[:, np.newaxis] if array.ndim == 1 and array.size > 1 else array
 
 
-def _product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Array:
+def _product(a: Any, b: Any, a_zero: object, b_zero: object) -> Array:
     """The exact product of quantized matrices, their zero points taken off."""
     need(
         np.ndim(a) > 0 and np.ndim(b) > 0 and np.shape(a)[-1] == np.shape(b)[-2 if np.ndim(b) > 1 else 0],
@@ -168,7 +168,14 @@ def make_qlinear_matmul(node: OnnxNode) -> Kernel:
     """The kernel of QLinearMatMul."""
 
     def kernel(
-        a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+        a: object,
+        a_scale: object,
+        a_zero: object,
+        b: object,
+        b_scale: object,
+        b_zero: object,
+        y_scale: object,
+        y_zero: Any,
     ) -> tuple[Array]:
         sums = _product(a, b, a_zero, b_zero)
         factor = _by_row(a_scale).astype(np.float32) * np.asarray(b_scale, np.float32)

@@ -68,7 +68,7 @@ def make_multinomial(node: OnnxNode) -> Kernel:
     if count < 0 or dtype.kind not in "iu":
         raise InvalidArgumentError(f"{count} samples of {dtype.name} cannot be drawn")
 
-    def multinomial(x: Array) -> tuple[Any]:
+    def multinomial(x: Array) -> tuple[object]:
         if x.ndim != 2 or not x.shape[1]:
             raise InvalidArgumentError(f"the input must be [batch, classes], not of shape {list(x.shape)}")
         check_shape([len(x), count], dtype)

@@ -17,8 +17,8 @@ from asyncexec.ops.onnx.onnx_kernels import OnnxNode, onnx_kernel
 Axes = tuple[int, ...] | None  # none: all
 Reducer = Callable[[Any, Axes, bool], Any]
 
-_add: Final[Callable[..., Any]] = np.add.reduce
-_multiply: Final[Callable[..., Any]] = np.multiply.reduce
+_add: Final[Callable[..., object]] = np.add.reduce
+_multiply: Final[Callable[..., object]] = np.multiply.reduce
 
 
 def _total(x: Array, axes: Axes, keepdims: bool) -> Any:
@@ -45,11 +45,11 @@ def _total_of_squares(x: Array, axes: Axes, keepdims: bool) -> Any:
     return _total(np.square(x), axes, keepdims)
 
 
-def _norm(x: object, axes: Axes, keepdims: bool) -> Any:
+def _norm(x: object, axes: Axes, keepdims: bool) -> object:
     return np.sqrt(_total_of_squares(_real(x), axes, keepdims))
 
 
-def _log_of_total(x: object, axes: Axes, keepdims: bool) -> Any:
+def _log_of_total(x: object, axes: Axes, keepdims: bool) -> object:
     return np.log(_total(_real(x), axes, keepdims))
 
 
@@ -65,11 +65,11 @@ def _real(x: Any) -> Array:
     return x.astype(np.float64) if x.dtype.kind in "iu" else x
 
 
-def _largest(x: object, axes: Axes, keepdims: bool) -> Any:
+def _largest(x: object, axes: Axes, keepdims: bool) -> object:
     return _extreme(np.maximum, x, axes, keepdims, is_largest=True)
 
 
-def _smallest(x: object, axes: Axes, keepdims: bool) -> Any:
+def _smallest(x: object, axes: Axes, keepdims: bool) -> object:
     return _extreme(np.minimum, x, axes, keepdims, is_largest=False)
 
 
@@ -78,7 +78,7 @@ def _extreme(ufunc: np.ufunc, x: Any, axes: Axes, keepdims: bool, *, is_largest:
         return ufunc.reduce(x, axes, keepdims=keepdims)
     if x.dtype.kind in "iu":
         limits = np.iinfo(x.dtype)
-        initial: Any = limits.min if is_largest else limits.max
+        initial: object = limits.min if is_largest else limits.max
     elif x.dtype.kind == "b":
         initial = not is_largest
     else:

@@ -44,7 +44,7 @@ def reference_kernel(node: OnnxNode) -> Kernel:
     except (RuntimeError, ValueError, TypeError, NotImplementedError, KeyError) as error:
         raise UnimplementedError(f"{what} has no kernel, not even a reference one: {error}") from error
 
-    def run(*values: Any) -> tuple[Any, ...]:
+    def run(*values: object) -> tuple[Any, ...]:
         feeds = {name: _given(value) for name, value in zip(inputs, values, strict=False) if name}
         try:
             return tuple(_taken(value) for value in evaluator.run(None, feeds))
@@ -54,7 +54,7 @@ def reference_kernel(node: OnnxNode) -> Kernel:
     return run
 
 
-def _attributes(attrs: Mapping[str, object]) -> dict[str, Any]:
+def _attributes(attrs: Mapping[str, object]) -> dict[str, object]:
     numpy_helper: Any = require("onnx.numpy_helper", extra="onnx")
     return {
         name: numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
@@ -62,12 +62,12 @@ def _attributes(attrs: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def _value(name: str) -> Any:
+def _value(name: str) -> object:
     onnx: Any = require("onnx", extra="onnx")
     return onnx.ValueInfoProto(name=name)
 
 
-def _given(value: object) -> Any:
+def _given(value: object) -> object:
     """*value* as the reference implementation takes it: strings are str to it, scalars arrays."""
     if isinstance(value, list):
         return [_given(item) for item in value]
@@ -78,7 +78,7 @@ def _given(value: object) -> Any:
     return array
 
 
-def _taken(value: object) -> Any:
+def _taken(value: object) -> object:
     if isinstance(value, list):
         return [_taken(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.kind in "OUT":
@@ -88,7 +88,7 @@ def _taken(value: object) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def _objects(items: list[Any], shape: tuple[int, ...]) -> Array:
+def _objects(items: list[object], shape: tuple[int, ...]) -> Array:
     array = np.empty(len(items), np.object_)
     array[:] = items
     return array.reshape(shape)

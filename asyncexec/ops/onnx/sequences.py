@@ -34,7 +34,7 @@ def _at(node: OnnxNode) -> Kernel:
 
 @onnx_kernel("SequenceInsert", since=11)
 def _insert(node: OnnxNode) -> Kernel:
-    def run(sequence: Any, tensor: Any, position: Any = None) -> tuple[list[ArrayOrScalar]]:
+    def run(sequence: object, tensor: Any, position: Any = None) -> tuple[list[ArrayOrScalar]]:
         members = list(_sequence(sequence))
         place = len(members) if position is None else _position(position, sequence, len(members) + 1, len(members))
         members.insert(place, tensor)
@@ -45,7 +45,7 @@ def _insert(node: OnnxNode) -> Kernel:
 
 @onnx_kernel("SequenceErase", since=11)
 def _erase(node: OnnxNode) -> Kernel:
-    def run(sequence: Any, position: Any = None) -> tuple[list[Any]]:
+    def run(sequence: object, position: Any = None) -> tuple[list[Any]]:
         members = list(_sequence(sequence))
         last = np.int64(len(members) - 1)
         del members[_position(last if position is None else position, sequence, len(members))]
@@ -58,7 +58,7 @@ def _erase(node: OnnxNode) -> Kernel:
 def _split(node: OnnxNode) -> Kernel:
     axis, keeps = node.attr("axis", 0), node.attr("keepdims", 1)
 
-    def run(tensor: Any, split: Any = None) -> tuple[list[Any]]:
+    def run(tensor: object, split: object = None) -> tuple[list[Any]]:
         array = np.asarray(tensor, object if isinstance(tensor, bytes) else None)
         if not -array.ndim <= axis < array.ndim:
             raise InvalidArgumentError(f"axis {axis} is not one of a tensor of {array.ndim} dimensions")
@@ -88,7 +88,7 @@ def _ends(size: int, split: Any) -> list[int]:
 def _concat(node: OnnxNode) -> Kernel:
     axis, is_new = node.attr("axis", 0), node.attr("new_axis", 0)
 
-    def run(sequence: Any) -> tuple[Any]:
+    def run(sequence: object) -> tuple[Any]:
         members = [np.asarray(each, object if isinstance(each, bytes) else None) for each in _sequence(sequence)]
         if not members:
             raise InvalidArgumentError("an empty sequence cannot be joined to one tensor")
@@ -112,7 +112,7 @@ def _has_element(node: OnnxNode) -> Kernel:
 
 @onnx_kernel("OptionalGetElement", since=15)
 def _get_element(node: OnnxNode) -> Kernel:
-    def run(value: Any) -> tuple[Any]:
+    def run(value: object) -> tuple[Any]:
         if value is None:
             raise InvalidArgumentError("the optional has no element")
         return (value,)
@@ -126,7 +126,7 @@ def _sequence(value: object) -> list[ArrayOrScalar]:
     return value
 
 
-def _position(position: ArrayOrScalar, sequence: Any, limit: int, length: int | None = None) -> int:
+def _position(position: ArrayOrScalar, sequence: object, limit: int, length: int | None = None) -> int:
     """*position*, from the end of *length* where negative, below *limit*."""
     length = limit if length is None else length
     if np.size(position) != 1:

@@ -77,7 +77,7 @@ def make_flatten(node: OnnxNode) -> Kernel:
     """The kernel of Flatten: a matrix with the axes before ``axis`` as rows."""
     axis = node.attr("axis", 1)
 
-    def flatten(x: ArrayOrScalar) -> tuple[Any]:
+    def flatten(x: ArrayOrScalar) -> tuple[object]:
         x = as_array(x)
         if not -x.ndim <= axis <= x.ndim:
             raise InvalidArgumentError(f"axis {axis} is outside of [{-x.ndim}, {x.ndim}]")
@@ -109,7 +109,7 @@ def unsqueezed(x: Any, axes: Sequence[int] | None) -> Array:
     return x.reshape(dims)
 
 
-def _by_axes(function: Callable[[Any, Sequence[int] | None], Any]) -> tuple[Callable[[OnnxNode], Kernel], ...]:
+def _by_axes(function: Callable[[Any, Sequence[int] | None], object]) -> tuple[Callable[[OnnxNode], Kernel], ...]:
     """Factories of kernels whose axes are an input, and an attribute."""
 
     def by_input(node: OnnxNode) -> Kernel:
@@ -150,7 +150,7 @@ def make_transpose(node: OnnxNode) -> Kernel:
 def make_expand(node: OnnxNode) -> Kernel:
     """The kernel of Expand: broadcast to a shape, to which the input's own sizes broadcast as well."""
 
-    def expand(x: Any, shape: Array) -> tuple[Any]:
+    def expand(x: Any, shape: Array) -> tuple[object]:
         x, wanted = as_array(x), integers(shape, "shape")
         if tuple(wanted) == x.shape:
             return (x,)
@@ -211,7 +211,7 @@ def make_depth_to_space(node: OnnxNode) -> Kernel:
     size, mode = _blocksize(node), node.text("mode", "DCR")
     order = _block_order(mode)
 
-    def depth_to_space(x: Any) -> tuple[Any]:
+    def depth_to_space(x: Any) -> tuple[object]:
         if x.ndim != 4 or x.shape[1] % (size * size):
             raise InvalidArgumentError(f"the depth of shape {list(x.shape)} has no blocks of {size} by {size}")
         batch, depth, height, width = x.shape
@@ -230,7 +230,7 @@ def make_space_to_depth(node: OnnxNode) -> Kernel:
     size, mode = _blocksize(node), node.text("mode", "DCR")
     order = np.argsort(_block_order(mode))
 
-    def space_to_depth(x: Any) -> tuple[Any]:
+    def space_to_depth(x: Any) -> tuple[object]:
         if x.ndim != 4 or x.shape[2] % size or x.shape[3] % size:
             raise InvalidArgumentError(f"shape {list(x.shape)} has no blocks of {size} by {size}")
         batch, depth, height, width = x.shape
@@ -279,7 +279,7 @@ def make_split(node: OnnxNode) -> Kernel:
     if count != node.num_outputs:
         raise InvalidArgumentError(f"num_outputs is {count}, but there are {node.num_outputs}")
 
-    def split(x: Any, given: Any = None) -> tuple[Array, ...]:
+    def split(x: Any, given: object = None) -> tuple[Array, ...]:
         along = axis_of(axis, x.ndim)
         wanted = sizes if given is None else integers(given, "split")
         if wanted is None:

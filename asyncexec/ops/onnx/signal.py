@@ -24,7 +24,7 @@ def make_dft(node: OnnxNode) -> Kernel:
     """The kernel of DFT: the axis is an input, the last before the pairs if it is left out."""
     transform = _transform(node)
 
-    def dft(x: object, length: object = None, axis: object = None) -> tuple[Any]:
+    def dft(x: object, length: object = None, axis: object = None) -> tuple[object]:
         return (transform(x, length, -2 if axis is None else integer(axis, "axis")),)
 
     return dft
@@ -38,7 +38,7 @@ def make_dft_by_attr(node: OnnxNode) -> Kernel:
     return lambda x, length=None: (transform(x, length, axis),)
 
 
-def _transform(node: OnnxNode) -> Callable[[Any, Any, int], Any]:
+def _transform(node: OnnxNode) -> Callable[[Any, Any, int], object]:
     is_inverse, is_onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
 
     def transform(x: Array, length: np.generic | None, axis: int) -> Array:
@@ -85,13 +85,13 @@ def make_stft(node: OnnxNode) -> Kernel:
     """The kernel of STFT: the transform of frames that a window slides over."""
     is_onesided = bool(node.attr("onesided", 1))
 
-    def transform(signal: Array, window: Array, step: int, length: int) -> Any:
+    def transform(signal: Array, window: Array, step: int, length: int) -> object:
         frames = np.lib.stride_tricks.sliding_window_view(signal, len(window), 1)[:, ::step]
         count = 1 + (signal.shape[1] - length) // step
         weighted = np.moveaxis(frames[:, :count], -1, -2) * window[:, None]
         return _fourier(weighted, length, 2, is_inverse=False, is_onesided=is_onesided)
 
-    def stft(signal: Any, step: Any, window: Any = None, frame_length: Any = None) -> tuple[Any]:
+    def stft(signal: Any, step: object, window: Any = None, frame_length: object = None) -> tuple[object]:
         hop = integer(step, "frame_step")
         length = len(window) if frame_length is None and window is not None else 0
         length = length or integer(signal.shape[1] if frame_length is None else frame_length, "frame_length")
@@ -145,7 +145,7 @@ def make_mel_weight_matrix(node: OnnxNode) -> Kernel:
 
     def mel_weight_matrix(
         bands: object, points: object, rate: object, low: ArrayOrScalar, high: ArrayOrScalar
-    ) -> tuple[Any]:
+    ) -> tuple[object]:
         count, length, sample_rate = (integer(value, "a size") for value in (bands, points, rate))
         rows = length // 2 + 1
         if count < 0 or length < 1 or sample_rate < 1:

@@ -40,7 +40,7 @@ def make_string_split(node: OnnxNode) -> Kernel:
     """The kernel of StringSplit: the parts of each string, with empty ones at the end, and how many there are."""
     delimiter, most = node.text("delimiter") or None, node.attr("maxsplit", -1)
 
-    def string_split(x: Any) -> tuple[Any, Any]:
+    def string_split(x: Any) -> tuple[object, object]:
         x = as_array(x)
         parts = [text_of(string).split(delimiter, most) for string in x.ravel()]
         longest = max(map(len, parts), default=0)

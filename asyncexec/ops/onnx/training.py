@@ -19,7 +19,7 @@ _Step = Callable[..., tuple[Any, ...]]  # of rate, step number, tensor, gradient
 def _for_each(step: _Step, states: int) -> Kernel:
     """A kernel that takes rate, step number, all tensors, all gradients, all of the first state, and so on."""
 
-    def kernel(rate: Any, count: Any, *inputs: Array) -> tuple[Any, ...]:
+    def kernel(rate: Any, count: Any, *inputs: Array) -> tuple[object, ...]:
         need(
             bool(inputs) and not len(inputs) % (states + 2),
             f"{len(inputs)} inputs are not {states + 2} for each tensor",

@@ -24,7 +24,7 @@ _INT_TAG: Final = b"\x08"
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 
-def _object(value: object, what: str) -> list[tuple[str, Any]]:
+def _object(value: object, what: str) -> list[tuple[str, object]]:
     """The members of an object; those that are null are not there."""
     if not isinstance(value, _Members):
         raise ValueError(f"{what} must be an object")

@@ -173,7 +173,7 @@ def parse_example(c: OpKernelConstruction) -> Kernel:
     """Keys are inputs, one each."""
     slices = arg_slices(c.op_def.inputs, c.attrs)
 
-    def kernel(*inputs: Any) -> tuple[Any, ...]:
+    def kernel(*inputs: Any) -> tuple[object, ...]:
         serialized, names = inputs[:2]
         if np.ndim(serialized) != 1:
             raise InvalidArgumentError(f"Expected serialized to be a vector, got shape: {list(np.shape(serialized))}")
@@ -205,7 +205,7 @@ def parse_example_v2(c: OpKernelConstruction) -> Kernel:
         raise InvalidArgumentError(f"{len(value_types)} ragged_value_types, {len(split_types)} ragged_split_types")
 
     def kernel(
-        serialized: Array | bytes, names: Array, sparse: Any, dense: Any, ragged: Any, *defaults: ArrayOrScalar
+        serialized: Array | bytes, names: Array, sparse: object, dense: object, ragged: object, *defaults: ArrayOrScalar
     ) -> tuple[ArrayOrScalar, ...]:
         if np.ndim(serialized) > 1:
             raise InvalidArgumentError(f"serialized must be a scalar or vector, not {list(np.shape(serialized))}")

@@ -167,11 +167,11 @@ class _Batch:
         self, keys: _Keys, sparse_types: Sequence[DType], dense: Sequence[DenseColumn]
     ) -> tuple[list[Any], list[Any]]:
         """Sparse columns as triples, and dense ones."""
-        sparse: list[Any] = []
+        sparse: list[object] = []
         for key, dtype in zip(keys.context_sparse, sparse_types, strict=True):
             values = values_of(self.context, key, dtype, self.names)
             sparse.append(sparse_vector(values[0], dtype) if self.is_one else sparse_column(values, dtype))
-        found: list[Any] = []
+        found: list[object] = []
         for column in dense:
             values = values_of(self.context, column.key, column.dtype, self.names)
             is_one = self.is_one
@@ -341,7 +341,7 @@ def parse_single_sequence_example(c: OpKernelConstruction) -> Kernel:
     """Keys are inputs, one each."""
     slices = arg_slices(c.op_def.inputs, c.attrs)
 
-    def kernel(*inputs: Any) -> tuple[Any, ...]:
+    def kernel(*inputs: Any) -> tuple[object, ...]:
         serialized, optional, debug_name = inputs[0], inputs[1], inputs[-1]
         if not isinstance(serialized, bytes) or (not isinstance(debug_name, bytes) and np.size(debug_name)):
             raise InvalidArgumentError("Expected serialized and debug_name to be scalars")

@@ -167,7 +167,7 @@ def _values_of(field: Any, kind: int, content: Any) -> list[bool | bytes | float
     return values
 
 
-def _default(field: Any) -> Any:
+def _default(field: Any) -> object:
     if field.type == 11 or (field.is_repeated and field.type in _TEXTS):
         return b""
     if field.is_repeated:

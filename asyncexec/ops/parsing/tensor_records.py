@@ -55,7 +55,7 @@ def parse_tensor(c: OpKernelConstruction) -> Kernel:
     return lambda serialized: tensor_from_bytes(scalar_string(serialized, "serialized"), wanted)
 
 
-def tensor_from_bytes(data: bytes, wanted: DType, what: str = "`serialized`") -> Any:
+def tensor_from_bytes(data: bytes, wanted: DType, what: str = "`serialized`") -> object:
     """The value of the TensorProto in *data*; InvalidArgumentError where there is none of dtype *wanted*."""
     try:
         proto = _tensor_proto(data)
@@ -69,8 +69,8 @@ def tensor_from_bytes(data: bytes, wanted: DType, what: str = "`serialized`") ->
 
 
 def _tensor_proto(data: bytes) -> TensorProto:
-    found: dict[str, Any] = TensorProto.field_defaults()
-    values: dict[str, list[Any]] = {}
+    found: dict[str, object] = TensorProto.field_defaults()
+    values: dict[str, list[object]] = {}
     for number, kind, content in fields(data):
         if number == 1 and kind == VARINT:
             found["dtype"] = content

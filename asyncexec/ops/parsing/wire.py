@@ -29,7 +29,7 @@ def varint_at(data: bytes, place: int) -> tuple[int, int]:
 
 def fields(data: bytes) -> list[tuple[int, int, Any]]:
     """Number, wire type and value (of a varint an int, else bytes) of each field; ValueError where it is no message."""
-    found: list[tuple[int, int, Any]] = []
+    found: list[tuple[int, int, object]] = []
     place, end = 0, len(data)
     while place < end:
         tag, place = (data[place], place + 1) if data[place] < 128 else varint_at(data, place)

@@ -51,7 +51,7 @@ def _log_softmax(x: Array, axis: int) -> Array:
     return low - np.log(np.sum(np.exp(low), axis=axis, keepdims=True))
 
 
-_PLAIN: Final[dict[str, Callable[[Any], Any]]] = {
+_PLAIN: Final[dict[str, Callable[[Any], object]]] = {
     "relu": lambda x: np.maximum(x, 0),
     "relu6": _relu6,
     "hardsigmoid": _hardsigmoid,

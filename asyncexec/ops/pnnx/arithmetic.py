@@ -20,7 +20,7 @@ from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 _MAX_SHIFT: Final = 63
 
 
-def with_types_of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_types_of_torch(function: Callable[..., object]) -> Callable[..., object]:
     """*function* of numpy's, which gives Python numbers for such, and arrays of torch's types for arrays."""
 
     def call(*values: object) -> Any:
@@ -32,7 +32,7 @@ def with_types_of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _weakened(values: Sequence[object]) -> list[Any]:
+def _weakened(values: Sequence[object]) -> list[object]:
     """*values*, where those without dimensions are numbers if there is an array of a kind that holds them."""
     kinds = ["biufc".find(value.dtype.kind) for value in values if isinstance(value, np.ndarray) and value.ndim]
     widest = max(kinds, default=-1)
@@ -42,7 +42,7 @@ def _weakened(values: Sequence[object]) -> list[Any]:
     ]
 
 
-def as_dtype_of_torch(result: object, values: Sequence[object]) -> Any:
+def as_dtype_of_torch(result: object, values: Sequence[object]) -> object:
     """*result* as float32 where numpy has made float64 of *values* that have no such type."""
     if isinstance(result, (np.ndarray, np.generic)) and result.dtype == np.float64:
         arrays = [value for value in values if isinstance(value, (np.ndarray, np.generic))]
@@ -58,11 +58,11 @@ def sigmoid(x: Array) -> Array:
 
 def load_erf() -> Callable[[Any], Any]:
     """The error function, whose library is loaded now."""
-    function: Callable[[Any], Any] = require("scipy.special", extra="ops").erf
+    function: Callable[[Any], object] = require("scipy.special", extra="ops").erf
     return function
 
 
-def _size(x: ArrayOrScalar, dim: object = None) -> Any:
+def _size(x: ArrayOrScalar, dim: object = None) -> object:
     shape = np.shape(x)
     if dim is None:
         return shape
@@ -77,11 +77,11 @@ def _power(x: Any, y: int | float) -> ArrayOrScalar:
     return np.power(x, y)
 
 
-def _to_int(x: Any) -> Any:
+def _to_int(x: Any) -> object:
     return np.trunc(x).astype(np.int64) if isinstance(x, np.ndarray) else int(x)
 
 
-def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
+def _shift(function: Callable[..., object]) -> Callable[..., object]:
     def shift(x: object, count: object) -> Any:
         if np.any(np.asarray(count) > _MAX_SHIFT) or np.any(np.asarray(count) < 0):
             raise InvalidArgumentError(f"shifts go from 0 to {_MAX_SHIFT} places")
@@ -90,7 +90,7 @@ def _shift(function: Callable[..., Any]) -> Callable[..., Any]:
     return shift
 
 
-def _scaled_add(sign: int) -> Callable[..., Any]:
+def _scaled_add(sign: int) -> Callable[..., object]:
     def add(x: ArrayOrScalar | int, y: ArrayOrScalar | float, alpha: int = 1) -> Array:
         scaled = y if alpha == 1 else np.multiply(y, alpha)
         return np.add(x, scaled) if sign > 0 else np.subtract(x, scaled)
@@ -98,7 +98,7 @@ def _scaled_add(sign: int) -> Callable[..., Any]:
     return add
 
 
-_UNARY: Final[dict[str, Callable[..., Any]]] = {
+_UNARY: Final[dict[str, Callable[..., object]]] = {
     "abs": np.abs,
     "acos": np.arccos,
     "acosh": np.arccosh,
@@ -137,7 +137,7 @@ _UNARY: Final[dict[str, Callable[..., Any]]] = {
     "tanh": np.tanh,
     "trunc": np.trunc,
 }
-_BINARY: Final[dict[str, Callable[..., Any]]] = {
+_BINARY: Final[dict[str, Callable[..., object]]] = {
     "atan2": np.arctan2,
     "bitwise_and": np.bitwise_and,
     "bitwise_left_shift": _shift(np.left_shift),
@@ -179,7 +179,7 @@ ADD: Final = with_types_of_torch(_scaled_add(1))
 SUBTRACT: Final = with_types_of_torch(_scaled_add(-1))
 
 # The functions of expressions, and how many values each takes.
-FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], tuple[int, ...]]]] = {
+FUNCTIONS: Final[dict[str, tuple[Callable[..., object], tuple[int, ...]]]] = {
     **{name: (_ARITHMETIC[name], (1,)) for name in _UNARY},
     **{name: (_ARITHMETIC[name], (2,)) for name in _BINARY},
     **{name: (_ARITHMETIC[other], (2,)) for name, other in _ALIASES.items()},
@@ -193,7 +193,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], tuple[int, ...]]]] = {
 }
 
 
-def _function_of(node: PnnxNode) -> Callable[..., Any]:
+def _function_of(node: PnnxNode) -> Callable[..., object]:
     return _ARITHMETIC[node.type.partition(".")[2]]
 
 
@@ -213,7 +213,7 @@ def _binary(node: PnnxNode) -> Kernel:
     return lambda *inputs: function(*order(inputs))
 
 
-def _with_constant(function: Callable[..., Any], node: PnnxNode, name: str) -> Kernel:
+def _with_constant(function: Callable[..., object], node: PnnxNode, name: str) -> Kernel:
     other = node.param(name)
     if node.param("self") is not None:
         first = node.param("self")
@@ -246,7 +246,7 @@ def _where(node: PnnxNode) -> Kernel:
     x_param, y_param = node.param("input"), node.param("other")
     choose = with_types_of_torch(np.where)
 
-    def where(*inputs: Any) -> Any:
+    def where(*inputs: object) -> Any:
         condition, x, y = order(inputs)
         return choose(condition, x_param if x is None else x, y_param if y is None else y)
 

@@ -23,7 +23,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_.:]*)"
     r"|(?P<mark>[()\[\],])"
 )
-_WORDS: Final[dict[str, Any]] = {"None": None, "True": True, "False": False}
+_WORDS: Final[dict[str, object]] = {"None": None, "True": True, "False": False}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _MAX_LENGTH: Final = 2**20
 
@@ -136,13 +136,13 @@ class ExpressionParser:
         raise InvalidArgumentError(f"expression {self._text[:200]!r}, position {self._at}: {message}")
 
 
-def _as_list(*values: object) -> tuple[Any, ...]:
+def _as_list(*values: object) -> tuple[object, ...]:
     return values
 
 
-def evaluate(program: Sequence[Instruction], inputs: Sequence[object]) -> Any:
+def evaluate(program: Sequence[Instruction], inputs: Sequence[object]) -> object:
     """The value of *program*."""
-    stack: list[Any] = []
+    stack: list[object] = []
     for each in program:
         if each.function is not None:
             start = len(stack) - each.count

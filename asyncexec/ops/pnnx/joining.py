@@ -30,7 +30,7 @@ def _stack(node: PnnxNode) -> Kernel:
     return lambda *inputs: np.stack(_listed(inputs), axis)
 
 
-def _parts(node: PnnxNode, values: Sequence[object]) -> Any:
+def _parts(node: PnnxNode, values: Sequence[object]) -> object:
     """What the node gives of *values*: themselves, or a list where it has one output and they are not one."""
     return values[0] if node.num_outputs == 1 and len(values) == 1 else tuple(values)
 
@@ -41,7 +41,7 @@ def _chunk(node: PnnxNode) -> Kernel:
     if count < 1:
         raise node.error("'chunks' is at least 1")
 
-    def chunk(x: Array) -> Any:
+    def chunk(x: Array) -> object:
         size = max(1, -(-x.shape[axis] // count))
         return _parts(node, np.split(x, range(size, x.shape[axis], size), axis))
 

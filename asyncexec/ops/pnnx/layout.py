@@ -191,8 +191,8 @@ def _slice(node: PnnxNode) -> Kernel:
     """One slice, or several with ``dims``, where ``selects`` takes one index in place of a slice."""
     if node.param("dims") is None:
         dims: tuple[int, ...] = (node.integer("dim", 0),)
-        starts: tuple[Any, ...] = (node.param("start"),)
-        ends: tuple[Any, ...] = (node.param("end"),)
+        starts: tuple[object, ...] = (node.param("start"),)
+        ends: tuple[object, ...] = (node.param("end"),)
         steps: tuple[int, ...] = (node.integer("step", 1),)
         selects: tuple[int, ...] = (_TO_THE_END,)
     else:
@@ -238,7 +238,7 @@ def _index(node: PnnxNode) -> Kernel:
     return lambda x, *indices: x[_flat(indices)]
 
 
-def _flat(indices: Sequence[object]) -> tuple[Any, ...]:
+def _flat(indices: Sequence[object]) -> tuple[object, ...]:
     values = indices[0] if len(indices) == 1 and isinstance(indices[0], (tuple, list)) else indices
     return tuple(slice(None) if value is None else value for value in values)
 

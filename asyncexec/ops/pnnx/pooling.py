@@ -135,7 +135,7 @@ def _output_size(node: PnnxNode, dims: int) -> list[int | None]:
     return [each if isinstance(each, int) and each else None for each in values]
 
 
-def _adaptive_kernel(node: PnnxNode, reduce: Callable[..., Any]) -> Kernel:
+def _adaptive_kernel(node: PnnxNode, reduce: Callable[..., object]) -> Kernel:
     dims = int(node.type[-2])
     sizes = _output_size(node, dims)
 

@@ -132,7 +132,7 @@ def _multihead_attention(node: PnnxNode) -> Kernel:
     out_weight, out_bias = node.array("out_proj.weight"), node.find_array("out_proj.bias")
     place = node.input_index("attn_mask")
 
-    def attend(*inputs: Any) -> Any:
+    def attend(*inputs: Any) -> object:
         mask = None if place is None else inputs[place]
         given = [each for at, each in enumerate(inputs) if at != place]
         given = [given[0]] * 3 if len(given) == 1 else [given[0], given[1], given[-1]]

@@ -12,7 +12,7 @@ from asyncexec.framework.kernel import Kernel
 from asyncexec.ops.array.array_common import mean_of
 from asyncexec.ops.pnnx.pnnx_kernels import PnnxNode, pnnx_kernel
 
-_REDUCTIONS: Final[dict[str, Callable[..., Any]]] = {
+_REDUCTIONS: Final[dict[str, Callable[..., object]]] = {
     "torch.sum": np.sum,
     "torch.mean": mean_of,
     "torch.prod": np.prod,
@@ -45,7 +45,7 @@ def _extreme(node: PnnxNode) -> Kernel:
         return lambda x: np.asarray(find(x))
     axis, keeps = node.integer("dim"), bool(node.param("keepdim"))
 
-    def extreme(x: Array) -> Any:
+    def extreme(x: Array) -> object:
         values = np.asarray(find(x, axis=axis, keepdims=keeps))
         if node.num_outputs == 1:
             return values
@@ -108,7 +108,7 @@ def _cumsum(node: PnnxNode) -> Kernel:
 def _topk(node: PnnxNode) -> Kernel:
     count, axis, is_largest = node.integer("k"), node.integer("dim", -1), bool(node.param("largest", True))
 
-    def topk(x: Array) -> Any:
+    def topk(x: Array) -> object:
         order = np.argsort(-x if is_largest else x, axis=axis, kind="stable")
         order = np.take(order, range(count), axis=axis)
         values = np.take_along_axis(x, order, axis)

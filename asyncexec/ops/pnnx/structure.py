@@ -20,14 +20,14 @@ def _attribute(node: PnnxNode) -> Kernel:
 
 @pnnx_kernel("pnnx.Output")
 def _output(node: PnnxNode) -> Kernel:
-    def outputs(*inputs: Any) -> Any:
+    def outputs(*inputs: object) -> Any:
         found = tuple(_leaves(inputs))
         return found[0] if node.num_outputs == 1 else found
 
     return outputs
 
 
-def _leaves(values: Any) -> Iterator[Any]:
+def _leaves(values: Any) -> Iterator[object]:
     for value in values:
         if isinstance(value, (tuple, list)):
             yield from _leaves(value)

@@ -109,7 +109,7 @@ def _levels(types: Sequence[bytes], partitions: Sequence[Any], num_values: int) 
         first, rest = max(partitions[0].size - 1, 0), list(zip(types, partitions, strict=True))
     if first < 0:
         raise InvalidArgumentError(f"there cannot be {first} rows")
-    found: list[Any] = []
+    found: list[object] = []
     count = first
     for kind, tensor in rest:
         if tensor.ndim != 1:

@@ -125,7 +125,7 @@ def ragged_tensor_from_variant(c: OpKernelConstruction) -> Kernel:
     given, wanted, dtype = c.attr("input_ragged_rank"), c.attr("output_ragged_rank"), c.attr("Tvalues")
     splits_dtype = c.np_dtype("Tsplits")
 
-    def kernel(encoded: Any) -> tuple[Any, ...]:
+    def kernel(encoded: Any) -> tuple[object, ...]:
         items, shape = (list(encoded.flat), encoded.shape) if isinstance(encoded, np.ndarray) else ([encoded], ())
         rank = wanted - len(shape) if given == -1 else given
         if rank < 0 or wanted != rank + len(shape):
@@ -162,7 +162,7 @@ def _check(item: object, rank: int, dtype: DType, splits_dtype: NumpyDType) -> N
         raise InvalidArgumentError("Ragged values must have rank >= 1")
 
 
-def _joined_splits(parts: Sequence[Any], splits_dtype: object) -> Any:
+def _joined_splits(parts: Sequence[Any], splits_dtype: object) -> object:
     lengths = [np.diff(part) for part in parts]
     return splits_of(np.concatenate(lengths) if lengths else np.zeros(0, np.int64), splits_dtype)
 
@@ -194,7 +194,7 @@ def ragged_tensor_to_variant_gradient(c: OpKernelConstruction) -> Kernel:
     """What came for the values of each row, zeros for rows that nothing came for."""
     dtype = c.attr("Tvalues")
 
-    def kernel(encoded: Any, row_splits: Any, values_shape: Any) -> Any:
+    def kernel(encoded: object, row_splits: Any, values_shape: Any) -> Any:
         shape = values_shape.tolist()
         if not isinstance(encoded, np.ndarray):
             if not isinstance(encoded, Ragged):

@@ -206,7 +206,7 @@ def all_candidate_sampler(construction: OpKernelConstruction) -> Kernel:
     if count > _MAX_SAMPLED:
         raise ResourceExhaustedError(f"{count} candidates take too much memory", op=construction.op)
 
-    def kernel(classes: object) -> tuple[Any, Any, Any]:
+    def kernel(classes: object) -> tuple[Any, object, object]:
         ones = np.ones(_checked_classes(classes, num_true, count).shape, np.float32)
         return np.arange(count, dtype=np.int64), ones, np.ones(count, np.float32)
 
@@ -218,7 +218,7 @@ def compute_accidental_hits(construction: OpKernelConstruction) -> Kernel:
     """Where true classes are among the sampled ones, with weights that take them out of a softmax."""
     num_true = construction.attr("num_true")
 
-    def kernel(classes: Array, sampled: Array) -> tuple[Any, Any, Any]:
+    def kernel(classes: Array, sampled: Array) -> tuple[Any, object, object]:
         if np.ndim(classes) != 2 or classes.shape[1] != num_true:
             raise InvalidArgumentError(
                 f"true_candidates must be a batch_size * num_true matrix, not of shape {list(np.shape(classes))}"

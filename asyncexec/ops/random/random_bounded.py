@@ -81,7 +81,7 @@ def _trials(dtype: DType, low: Any, high: Any) -> _Trials:
 def _by_normals(dtype: DType, low: object, high: object, per_block: int) -> _Trials:
     sampler = normal(dtype)
 
-    def draw(generator: Philox, units: int) -> tuple[Any, Any]:
+    def draw(generator: Philox, units: int) -> tuple[Any, object]:
         values = sampler(generator, units * per_block)
         return values, (values >= low) & (values <= high)
 
@@ -92,7 +92,7 @@ def _by_uniforms(dtype: DType, low: Any, span: np.generic, per_block: int) -> _T
     sampler, number = uniform(dtype), dtype.as_numpy_dtype.type
     shift = number(0) if low < 0 else low * low
 
-    def draw(generator: Philox, units: int) -> tuple[Any, Any]:
+    def draw(generator: Philox, units: int) -> tuple[Any, object]:
         drawn = sampler(generator, units * 2 * per_block).reshape(units, 2, per_block)
         values = drawn[:, 0] * span + low
         return values, drawn[:, 1] <= np.exp((shift - values * values) / number(2))
@@ -104,7 +104,7 @@ def _by_exponentials(dtype: DType, low: Any, high: object, per_block: int) -> _T
     sampler, number = uniform(dtype), dtype.as_numpy_dtype.type
     alpha = (low + np.sqrt(low * low + number(4))) / number(2)
 
-    def draw(generator: Philox, units: int) -> tuple[Any, Any]:
+    def draw(generator: Philox, units: int) -> tuple[Any, object]:
         drawn = sampler(generator, units * per_block).reshape(-1, 2)
         values = -np.log(drawn[:, 0]) / alpha + low
         x = alpha - values if low < alpha else np.full_like(values, low - alpha)
@@ -115,7 +115,7 @@ def _by_exponentials(dtype: DType, low: Any, high: object, per_block: int) -> _T
 
 def _accepted(generator: Philox, count: int, trials: _Trials) -> tuple[list[Any], Philox]:
     """The first *count* values that are accepted, and the generator after them."""
-    found: list[Any] = []
+    found: list[object] = []
     rejected = 0  # since the last that was accepted
     while count:
         units = min(_MOST_UNITS, 2 * count // trials.per_unit + 4)

@@ -187,7 +187,7 @@ def stateful_random_binomial(construction: OpKernelConstruction) -> Kernel:
     dtype: DType = construction.attr("dtype")
 
     def kernel(
-        variable: Variable, algorithm: object, shape: Any, counts: ArrayOrScalar, probs: ArrayOrScalar
+        variable: Variable, algorithm: object, shape: object, counts: ArrayOrScalar, probs: ArrayOrScalar
     ) -> ArrayOrScalar:
         sizes = binomial_sizes(shape, counts, probs, dtype)
         _require_philox(algorithm)

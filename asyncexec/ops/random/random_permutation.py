@@ -69,7 +69,7 @@ register_op(
 )
 
 
-def _stateless_shuffle(value: object, key: object, counter: object, alg: object) -> Any:
+def _stateless_shuffle(value: object, key: object, counter: object, alg: object) -> object:
     generator = generator_of_key(key, counter, alg)
     return shuffled(value, lambda _: generator)
 

@@ -124,11 +124,11 @@ class UnigramSampler(RangeSampler):
             np.add.at(weights, classes[: max(0, 2**31 - 1 - int(self._sums[-1]))], 1)
             self._weights, self._sums = weights, np.cumsum(weights)
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, object], Sequence[object]]:
         """What a checkpoint holds of it."""
         return {}, [self._weights]
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, object], values: Sequence[Any]) -> None:
         """Have learned what ``to_state`` gave."""
         (weights,) = values
         with self._lock:

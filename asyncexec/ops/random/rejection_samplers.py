@@ -72,7 +72,7 @@ def _gamma_by_rejection(generator: Philox, outputs: Array, alpha: Array) -> Arra
     normals = Buffer(streams, count, normal_doubles, 2)
     uniforms = Buffer(streams, count, uniform_doubles, 2)
 
-    def draw(rows: Array) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, object]:
         x = normals.next(rows)
         root = 1 + c[rows] * x
         is_done, values = np.zeros(len(rows), np.bool_), np.empty(len(rows))
@@ -112,7 +112,7 @@ def _poisson_by_products(generator: Philox, outputs: Array, rate: Array, highest
     uniforms = Buffer(Streams(generator, outputs, RESERVED), len(outputs), uniform_doubles, 2)
     product, drawn = np.ones(len(outputs)), np.zeros(len(outputs))
 
-    def draw(rows: Array) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, object]:
         product[rows] *= uniforms.next(rows)
         values = drawn[rows].copy()
         drawn[rows] += 1
@@ -129,7 +129,7 @@ def _poisson_by_rejection(generator: Philox, outputs: Array, rate: Array, highes
     tight = 0.9277 - 3.6224 / (b - 2)
     uniforms = Buffer(Streams(generator, outputs, RESERVED), len(outputs), uniform_doubles, 2)
 
-    def draw(rows: Array) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, object]:
         u = uniforms.next(rows) - 0.5
         v = uniforms.next(rows)
         shifted = 0.5 - np.abs(u)
@@ -169,7 +169,7 @@ def _binomial_by_sums(generator: Philox, outputs: Array, counts: Array, probs: A
     scale = np.log1p(-probs)
     sums, drawn = np.zeros(len(outputs)), np.zeros(len(outputs))
 
-    def draw(rows: Array) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, object]:
         sums[rows] += np.ceil(np.log(uniforms.next(rows)) / scale[rows])
         values = drawn[rows].copy()
         drawn[rows] += 1
@@ -198,7 +198,7 @@ def _binomial_by_rejection(generator: Philox, outputs: Array, counts: Array, pro
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
 
-    def draw(rows: Array) -> tuple[Any, Any]:
+    def draw(rows: Array) -> tuple[Any, object]:
         u = uniforms.next(rows) - 0.5
         v = uniforms.next(rows)
         shifted = 0.5 - np.abs(u)

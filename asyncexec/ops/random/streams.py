@@ -24,7 +24,7 @@ def uniform_doubles(words: Any) -> Array:
     return unit_doubles_of(words.reshape(-1, 2, 2))
 
 
-def normal_doubles(words: object) -> Any:
+def normal_doubles(words: object) -> object:
     """Blocks to 2 normal doubles each."""
     return double_pairs(words).reshape(-1, 2)
 

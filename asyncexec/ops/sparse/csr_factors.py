@@ -73,7 +73,7 @@ def csr_cholesky(c: OpKernelConstruction) -> Kernel:
     dtype = c.attr("type")
     sparse = require("scipy.sparse", extra="ops")
 
-    def factor(number: int, part: Any, order: Array) -> Any:
+    def factor(number: int, part: object, order: Array) -> Any:
         lower = sparse.tril(part, format="csr")
         whole = lower + sparse.tril(part, -1, format="csr").conj().T
         failed = f"Sparse Cholesky factorization failed for batch index {number}. The input might not be valid."
@@ -90,7 +90,7 @@ def csr_cholesky(c: OpKernelConstruction) -> Kernel:
         scaled.eliminate_zeros()
         return scaled
 
-    def kernel(value: Any, permutation: Array) -> CSRMatrix:
+    def kernel(value: object, permutation: Array) -> CSRMatrix:
         matrix = require_csr(value, "input", dtype)
         size = _check_square(matrix)
         if np.shape(permutation) != matrix.shape[:-1]:

@@ -113,7 +113,7 @@ def csr_of_parts(parts: Sequence[Any], rank: int, dtype: Any) -> CSRMatrix:
     )
 
 
-def scipy_parts(matrix: CSRMatrix) -> list[Any]:
+def scipy_parts(matrix: CSRMatrix) -> list[object]:
     """Each matrix as one of scipy's."""
     csr_array = require("scipy.sparse", extra="ops").csr_array
     shape = matrix.shape[-2:]
@@ -124,7 +124,7 @@ def scipy_parts(matrix: CSRMatrix) -> list[Any]:
     ]
 
 
-def map_parts(matrix: CSRMatrix, function: Callable[[int, Any], Any], shape: Sequence[int]) -> CSRMatrix:
+def map_parts(matrix: CSRMatrix, function: Callable[[int, Any], object], shape: Sequence[int]) -> CSRMatrix:
     """What *function* gives for the number and the scipy form of each matrix; of *shape* where there is none."""
     parts = [function(number, part) for number, part in enumerate(scipy_parts(matrix))]
     if not parts:

@@ -158,7 +158,7 @@ def csr_to_sparse_tensor(c: OpKernelConstruction) -> Kernel:
     """Indices, values and shape."""
     dtype = c.attr("type")
 
-    def kernel(value: object) -> tuple[Any, Any, Any]:
+    def kernel(value: object) -> tuple[Any, object, object]:
         matrix = require_csr(value, "sparse_matrix", dtype)
         return matrix.indices(), matrix.values, np.array(matrix.shape, np.int64)
 
@@ -170,7 +170,7 @@ def csr_components(c: OpKernelConstruction) -> Kernel:
     """Row pointers, columns and values of one matrix of a batch."""
     dtype = c.attr("type")
 
-    def kernel(value: object, index: object) -> tuple[Any, Any, Any]:
+    def kernel(value: object, index: object) -> tuple[Any, object, object]:
         matrix = require_csr(value, "csr_sparse_matrix", dtype)
         place = scalar_int(index, "index")
         if not 0 <= place < matrix.batch:
@@ -207,7 +207,7 @@ def csr_add_kernel(c: OpKernelConstruction) -> Kernel:
     """A weighted sum."""
     dtype = c.attr("T")
 
-    def kernel(a: Any, b: Any, alpha: ArrayOrScalar, beta: ArrayOrScalar) -> CSRMatrix:
+    def kernel(a: object, b: object, alpha: ArrayOrScalar, beta: ArrayOrScalar) -> CSRMatrix:
         if np.ndim(alpha) or np.ndim(beta):
             raise InvalidArgumentError(f"alpha and beta must be scalars: {np.shape(alpha)}, {np.shape(beta)}")
         return csr_add(require_csr(a, "a", dtype), require_csr(b, "b", dtype), alpha, beta)
@@ -308,7 +308,7 @@ def csr_sparse_matmul(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Any, b: Any) -> object:
     """``a @ b``, with an element wherever products were added up, which scipy leaves out where they come to zero."""
     num_products = int(np.bincount(a.indices, minlength=a.shape[1]) @ np.diff(b.indptr).astype(np.int64))
     check_room(min(num_products, a.shape[0] * b.shape[1]) * (a.dtype.itemsize + a.indices.itemsize))

@@ -149,7 +149,7 @@ def set_operation(c: OpKernelConstruction) -> Kernel:
     validates = c.attr("validate_indices")
     first_is_dense, second_is_dense = c.op.startswith("Dense"), c.op.startswith("DenseToDense")
 
-    def kernel(*inputs: object) -> tuple[Any, Any, Any]:
+    def kernel(*inputs: object) -> tuple[Any, object, object]:
         second = inputs[1 if first_is_dense else 3 :]
         shape, *one = _of_dense(inputs[0]) if first_is_dense else _of_sparse(*inputs[:3], validates=validates)
         other_shape, *other = _of_dense(*second) if second_is_dense else _of_sparse(*second, validates=validates)

@@ -43,7 +43,7 @@ class BoxedTensor:
     dtype: DType
 
 
-def boxed_parts(indices: object, values: object, shape: object, dtype: DType) -> Any:
+def boxed_parts(indices: object, values: object, shape: object, dtype: DType) -> object:
     """A sparse tensor with values of *dtype* as a vector of three values of dtype variant."""
     return _as_objects([BoxedTensor(indices, types.int64), BoxedTensor(values, dtype), BoxedTensor(shape, types.int64)])
 
@@ -122,7 +122,7 @@ def _as_objects(parts: list[BoxedTensor | bytes]) -> Array:
     return found
 
 
-def rows_of(indices: Any, values: Any, shape: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+def rows_of(indices: Any, values: Any, shape: Any) -> tuple[object, list[tuple[object, object]]]:
     """The shape of a row of the first dimension, and indices and values of each row.
 
     Raises:

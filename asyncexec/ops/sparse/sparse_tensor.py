@@ -34,7 +34,7 @@ def check_sparse(indices: Any, values: Array, shape: Any, what: str = "a sparse 
         raise InvalidArgumentError(f"{what} has a shape of sizes of 0 or more, not {shape.tolist()}")
 
 
-def check_bounds(indices: Array, shape: Any, what: str = "indices") -> None:
+def check_bounds(indices: Array, shape: object, what: str = "indices") -> None:
     """InvalidArgumentError unless all rows of *indices* are in *shape*."""
     outside = ((indices < 0) | (indices >= np.asarray(shape, np.int64))).any(axis=1)
     if outside.any():

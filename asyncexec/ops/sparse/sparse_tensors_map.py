@@ -142,7 +142,7 @@ def take_many_sparse_from_tensors_map(c: OpKernelConstruction) -> Kernel:
     """The tensors of some numbers as the rows of one."""
     tensors, wanted = _map_of(c), c.attr("dtype")
 
-    def kernel(handles: Any) -> tuple[Any, Any, Any]:
+    def kernel(handles: Any) -> tuple[object, object, Any]:
         if np.ndim(handles) != 1 or not len(handles):
             raise InvalidArgumentError(
                 f"sparse_handles should be a vector of one element or more, not of shape {list(np.shape(handles))}"

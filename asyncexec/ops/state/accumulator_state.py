@@ -45,7 +45,7 @@ class Accumulator(ProcessBound, ABC):
         self.is_mean: bool = is_mean
         self.count: int = 0
         self.global_step: int = 0
-        self._waiting: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[object]]] = deque()
 
     def require_dtype(self, dtype: DType) -> None:
         """InvalidArgumentError unless it accumulates gradients of *dtype*."""
@@ -54,7 +54,7 @@ class Accumulator(ProcessBound, ABC):
                 f"accumulator {self.name!r} is of dtype {self.dtype.name}, but the op is for {dtype.name}"
             )
 
-    def apply(self, local_step: int, gradient: Any) -> None:
+    def apply(self, local_step: int, gradient: object) -> None:
         """Add *gradient*, or drop it where it is stale; InvalidArgumentError when its shape does not fit."""
         if local_step >= self.global_step:
             self._check(gradient)
@@ -96,7 +96,7 @@ class Accumulator(ProcessBound, ABC):
         """Add *gradient* to those that are in, or let it be the first."""
 
     @abstractmethod
-    def _result(self) -> Any:
+    def _result(self) -> object:
         """What the op gives that takes the gradients."""
 
 

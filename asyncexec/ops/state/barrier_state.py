@@ -43,7 +43,7 @@ class Barrier(ProcessBound):
         self._is_closed = False
         self._is_cancelled = False
         # Key -> its index, and the components that it has, by their number.
-        self._incomplete: dict[bytes, tuple[int, dict[int, Any]]] = {}
+        self._incomplete: dict[bytes, tuple[int, dict[int, object]]] = {}
 
     @property
     def num_incomplete(self) -> int:

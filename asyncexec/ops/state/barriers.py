@@ -103,7 +103,9 @@ def _barrier(construction: OpKernelConstruction) -> Kernel:
 def _insert_many(construction: OpKernelConstruction) -> Kernel:
     component, dtype = construction.attr("component_index"), construction.attr("T")
 
-    async def insert_many(handle: Any, keys: Any, values: Any) -> tuple[()]:  # in the loop, where those are that wait
+    async def insert_many(
+        handle: object, keys: Any, values: Any
+    ) -> tuple[()]:  # in the loop, where those are that wait
         barrier = require_kind(handle, Barrier)
         if not 0 <= component < len(barrier.dtypes):
             raise InvalidArgumentError(
@@ -146,7 +148,7 @@ def _take_many(construction: OpKernelConstruction) -> AsyncKernel:
     return AsyncKernel(take_many, _batch, is_undoable=True)
 
 
-def _batch(done: Dequeue) -> tuple[Any, ...]:
+def _batch(done: Dequeue) -> tuple[object, ...]:
     elements = done.elements
     return batched(done.queue, elements) if elements else empty_batch(done.queue)
 

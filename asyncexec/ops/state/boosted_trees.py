@@ -297,7 +297,7 @@ def deserialize_ensemble(handle: object, stamp: ArrayOrScalar, serialized: Array
     return ()
 
 
-def serialize_ensemble(handle: object) -> tuple[Any, bytes]:
+def serialize_ensemble(handle: object) -> tuple[object, bytes]:
     """Stamp and message."""
     ensemble = require_kind(handle, EnsembleResource).require()
     return np.int64(ensemble.stamp), ensemble.serialized
@@ -326,7 +326,7 @@ def boosted_trees_predict(c: OpKernelConstruction) -> Kernel:
     """The sum of the logits that the trees have for each example."""
     dimension = c.attr("logits_dimension")
 
-    def kernel(handle: Any, *given: Any) -> ArrayOrScalar:
+    def kernel(handle: object, *given: Any) -> ArrayOrScalar:
         ensemble = require_kind(handle, EnsembleResource).require()
         features = [feature.reshape(len(feature), -1) if np.ndim(feature) in (1, 2) else None for feature in given]
         if any(feature is None or len(feature) != len(given[0]) for feature in features):
@@ -390,7 +390,7 @@ def bucketize(c: OpKernelConstruction) -> Kernel:
     """The bucket of each value: of the first boundary that it does not exceed, or of the last."""
     count = c.attr("num_features")
 
-    def kernel(*inputs: Any) -> tuple[Any, ...]:
+    def kernel(*inputs: Any) -> tuple[object, ...]:
         found = []
         for values, boundaries in zip(inputs[:count], inputs[count:], strict=True):
             if np.ndim(boundaries) != 1 or np.ndim(values) not in (1, 2) or np.size(values) != len(values):

@@ -183,7 +183,7 @@ def _dense_table(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _reserved_key(key: Any, name: str) -> Any:
+def _reserved_key(key: Any, name: str) -> object:
     if np.ndim(key) != 0:
         raise InvalidArgumentError(f"{name} must be a scalar here, but is of shape {list(np.shape(key))}")
     return listed(key)[0]
@@ -232,7 +232,7 @@ def initialize_table(construction: OpKernelConstruction) -> Kernel:
     """Fill a HashTable."""
     dtypes = construction.attr("Tkey"), construction.attr("Tval")
 
-    def kernel(table: Any, keys: Any, values: Any) -> tuple[()]:
+    def kernel(table: Any, keys: Any, values: object) -> tuple[()]:
         initializable(table).check_dtypes(*dtypes)
         if np.ndim(keys) != 1:
             raise InvalidArgumentError(f"Keys must be a vector, but received shape {list(np.shape(keys))}")
@@ -305,7 +305,7 @@ def lookup_table_export(construction: OpKernelConstruction) -> Kernel:
     """All keys and values."""
     dtypes = construction.attr("Tkeys"), construction.attr("Tvalues")
 
-    def kernel(handle: object) -> tuple[Any, Any]:
+    def kernel(handle: object) -> tuple[Any, object]:
         table = _as_table(handle)
         table.check_dtypes(*dtypes)
         return table.export()
@@ -313,7 +313,7 @@ def lookup_table_export(construction: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _size(handle: object) -> Any:
+def _size(handle: object) -> object:
     return np.int64(_as_table(handle).size())
 
 

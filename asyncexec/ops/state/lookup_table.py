@@ -26,13 +26,13 @@ from asyncexec.ops.array.array_common import boxed
 from asyncexec.ops.string.string_elements import as_strings
 
 
-def listed(tensor: object) -> list[Any]:
+def listed(tensor: object) -> list[object]:
     """The elements of *tensor* as Python values."""
-    items: list[Any] = boxed(tensor).ravel().tolist()
+    items: list[object] = boxed(tensor).ravel().tolist()
     return items
 
 
-def tensor_of(items: Sequence[Any], dtype: DType, shape: tuple[int, ...]) -> Any:
+def tensor_of(items: Sequence[Any], dtype: DType, shape: tuple[int, ...]) -> object:
     """Python values as a tensor."""
     if dtype is string:
         return as_strings(items, shape)
@@ -50,7 +50,7 @@ class LookupTable(ProcessBound):
         self.key_dtype = key_dtype
         self.value_dtype = value_dtype
         self.value_shape = value_shape
-        self._entries: dict[Any, Any] = {}
+        self._entries: dict[object, object] = {}
         self._lock = threading.Lock()
 
     def check_dtypes(self, key_dtype: DType, value_dtype: DType | None = None) -> None:
@@ -61,7 +61,7 @@ class LookupTable(ProcessBound):
                 f"Conflicting key/value dtypes {wanted} with table {self.key_dtype.name}->{self.value_dtype.name}"
             )
 
-    def find(self, keys: Any, default_value: Any) -> Any:
+    def find(self, keys: Any, default_value: Any) -> object:
         """The value of each key, or the default."""
         get = self._entries.get
         shape = np.shape(keys) + self.value_shape
@@ -73,7 +73,7 @@ class LookupTable(ProcessBound):
             found = self._find_or(keys, default_value)
         return tensor_of(found, self.value_dtype, shape)
 
-    def _find_or(self, keys: object, default_value: Any) -> list[Any]:
+    def _find_or(self, keys: object, default_value: Any) -> list[object]:
         raise InvalidArgumentError(
             f"Expected shape {list(self.value_shape)} for the default value, got {list(np.shape(default_value))}"
         )
@@ -82,7 +82,7 @@ class LookupTable(ProcessBound):
         with self._lock:
             return len(self._entries)
 
-    def export(self) -> tuple[Any, Any]:
+    def export(self) -> tuple[object, object]:
         """All keys and all values, in one order."""
         with self._lock:
             keys, values = list(self._entries), list(self._entries.values())
@@ -99,7 +99,7 @@ class LookupTable(ProcessBound):
         """Make *keys* and *values* all that the table holds."""
         raise UnimplementedError("this table cannot be given all its contents at once")
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, object], Sequence[object]]:
         """What a checkpoint holds of it."""
         return {}, LookupTable.export(self)
 
@@ -109,14 +109,14 @@ class LookupTable(ProcessBound):
         with self._lock:
             self._entries = dict(pairs)
 
-    def _keys(self, keys: object) -> list[Any]:
+    def _keys(self, keys: object) -> list[object]:
         return listed(keys)
 
     def _values(self, values: object, count: int) -> list[Any]:
         """Values as Python values, or as arrays where a value has a shape."""
         return list(keep(values).reshape(count, *self.value_shape)) if self.value_shape else listed(values)
 
-    def _pairs(self, keys: Any, values: Any) -> list[tuple[Any, Any]]:
+    def _pairs(self, keys: Any, values: Any) -> list[tuple[object, object]]:
         shape = np.shape(keys) + self.value_shape
         if np.shape(values) != shape:
             raise InvalidArgumentError(f"Expected shape {list(shape)} for value, got {list(np.shape(values))}")
@@ -136,12 +136,12 @@ class HashTable(LookupTable):
             raise FailedPreconditionError("Table not initialized.", hint="run its initializer first")
         return super().find(keys, default_value)
 
-    def export(self) -> tuple[Any, Any]:
+    def export(self) -> tuple[object, object]:
         if not self._is_initialized:
             raise AbortedError("HashTable is not initialized.")
         return super().export()
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, object], Sequence[object]]:
         return {"is_initialized": self._is_initialized}, LookupTable.export(self)
 
     def from_state(self, about: Mapping[str, object], values: Sequence[object]) -> None:
@@ -151,14 +151,14 @@ class HashTable(LookupTable):
     def load(self, keys: object, values: object) -> None:
         self.initialize(self._pairs(keys, values))
 
-    def initialize(self, pairs: Collection[tuple[Any, Any]]) -> None:
+    def initialize(self, pairs: Collection[tuple[object, object]]) -> None:
         """Fill the table.  As in TensorFlow, doing so again with as many entries is allowed and has no effect."""
         with self._lock:
             if self._is_initialized:
                 if len(pairs) != len(self._entries):
                     raise FailedPreconditionError("Table was already initialized with different data.")
                 return
-            entries: dict[Any, Any] = {}
+            entries: dict[object, object] = {}
             for key, value in pairs:
                 if entries.setdefault(key, value) != value:
                     raise FailedPreconditionError(
@@ -172,7 +172,7 @@ class HashTable(LookupTable):
 class MutableHashTable(LookupTable):
     """Written at any time."""
 
-    def _find_or(self, keys: Any, default_value: Any) -> list[Any]:
+    def _find_or(self, keys: Any, default_value: Any) -> list[object]:
         if np.shape(default_value) != np.shape(keys) + self.value_shape:
             return super()._find_or(keys, default_value)
         listed_keys = self._keys(keys)
@@ -212,7 +212,7 @@ class MutableDenseHashTable(MutableHashTable):
         super().__init__(key_dtype, value_dtype, value_shape)
         self._reserved = (empty_key, deleted_key)
 
-    def _keys(self, keys: object) -> list[Any]:
+    def _keys(self, keys: object) -> list[object]:
         found = listed(keys)
         for name, reserved in zip(("empty_key", "deleted_key"), self._reserved, strict=True):
             if reserved in found:

@@ -51,7 +51,7 @@ def _shape_of(dtype: DType, value: Any) -> tuple[int, ...]:
     return () if dtype.is_opaque and not _is_object_array(value) else np.shape(value)
 
 
-def _rows(dtype: DType, value: object) -> Any:
+def _rows(dtype: DType, value: object) -> object:
     """*value*, with the items of a Python sequence as rows where the components are Python objects."""
     if not dtype.is_opaque or not isinstance(value, (list, tuple)):
         return value
@@ -77,7 +77,7 @@ def _require_shape(index: int, wanted: TensorShape, got: tuple[int, ...]) -> Non
         )
 
 
-def batched(queue: Queue, elements: Sequence[Element]) -> tuple[Any, ...]:
+def batched(queue: Queue, elements: Sequence[Element]) -> tuple[object, ...]:
     """Each component of *elements*, stacked; padded with zeros (empty strings, None) where the queue pads."""
     columns = zip(*elements, strict=True)
     if isinstance(queue, PaddingFIFOQueue):
@@ -85,7 +85,7 @@ def batched(queue: Queue, elements: Sequence[Element]) -> tuple[Any, ...]:
     return tuple(_stacked(dtype, column) for dtype, column in zip(queue.component_dtypes, columns, strict=True))
 
 
-def _stacked(dtype: DType, column: Sequence[object]) -> Any:
+def _stacked(dtype: DType, column: Sequence[object]) -> object:
     batch = np.empty((len(column), *_shape_of(dtype, column[0])), dtype.as_numpy_dtype)
     for row, value in enumerate(column):
         batch[row] = value
@@ -105,7 +105,7 @@ def _padded(dtype: DType, column: Sequence[object]) -> Any:
     return batch
 
 
-def empty_batch(queue: Queue) -> tuple[Any, ...]:
+def empty_batch(queue: Queue) -> tuple[object, ...]:
     """A batch of no elements; an unknown size counts as 0."""
     return tuple(
         np.empty((0, *(dim or 0 for dim in shape.as_list())), dtype.as_numpy_dtype)

@@ -72,7 +72,7 @@ class Attempt(ABC):
         self.is_done = True
 
     @tells(lambda variables: f"waited for {'elements' if variables['self'].takes else 'room'} in a queue")
-    def __await__(self) -> Generator[Any, None, Self]:
+    def __await__(self) -> Generator[object, None, Self]:
         return (yield from self.queue.carry_out(self).__await__())
 
     @property
@@ -261,7 +261,7 @@ class Queue(ProcessBound, ABC):
         """What comes before the number in an entry."""
         return 0
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, object], Sequence[object]]:
         """What a checkpoint holds of it: its elements; those that wait outside are not in it."""
         entries = list(self._entries)
         about = {
@@ -271,7 +271,7 @@ class Queue(ProcessBound, ABC):
         }
         return about, [component for _, _, element in entries for component in element]
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, Any], values: Sequence[object]) -> None:
         """Have the elements that ``to_state`` gave, in their order."""
         size = len(self.component_dtypes)
         elements = [tuple(values[start : start + size]) for start in range(0, len(values), size)]
@@ -408,7 +408,7 @@ class RandomShuffleQueue(Queue):
         about, values = super().to_state()
         return {**about, "random": self._random.getstate()}, values
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, Any], values: Sequence[object]) -> None:
         version, words, gauss = about["random"]
         self._random.setstate((version, tuple(words), gauss))
         super().from_state(about, values)

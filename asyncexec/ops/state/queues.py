@@ -246,7 +246,7 @@ def _dequeue(construction: OpKernelConstruction) -> AsyncKernel:
     return AsyncKernel(dequeue, _only_element, is_undoable=True)
 
 
-def _only_element(done: Dequeue) -> tuple[Any, ...]:
+def _only_element(done: Dequeue) -> tuple[object, ...]:
     (element,) = done.elements
     return element
 
@@ -270,7 +270,7 @@ def _dequeue_batch(construction: OpKernelConstruction, *, allows_small_batch: bo
     return AsyncKernel(dequeue_batch, _batch, is_undoable=True)
 
 
-def _batch(done: Dequeue) -> tuple[Any, ...]:
+def _batch(done: Dequeue) -> tuple[object, ...]:
     elements = done.elements
     return batched(done.queue, elements) if elements else empty_batch(done.queue)
 
@@ -300,11 +300,11 @@ def _close(construction: OpKernelConstruction) -> Kernel:
     return close
 
 
-def _size(handle: object) -> Any:
+def _size(handle: object) -> object:
     return np.int32(len(require_kind(handle, Queue)))  # type: ignore[type-abstract]
 
 
-def _is_closed(handle: object) -> Any:
+def _is_closed(handle: object) -> object:
     return np.bool_(require_kind(handle, Queue).is_closed)  # type: ignore[type-abstract]
 
 

@@ -94,7 +94,7 @@ def _var_handle(construction: OpKernelConstruction) -> Kernel:
     return lambda: variable
 
 
-def _is_initialized(resource: object) -> Any:
+def _is_initialized(resource: object) -> object:
     return np.bool_(getattr(resource, "is_initialized", True))
 
 
@@ -133,7 +133,7 @@ def _assign(construction: OpKernelConstruction) -> Kernel:
     return assign
 
 
-def _register_update(op: str, combine: Callable[[Any, Any], Any]) -> None:
+def _register_update(op: str, combine: Callable[[Any, Any], object]) -> None:
     @register_kernel(op, dtypes={"dtype": COMPUTED}, handles=Variable)
     def make(construction: OpKernelConstruction) -> Kernel:
         dtype = construction.attr("dtype")
@@ -182,7 +182,7 @@ def _variable_shape(construction: OpKernelConstruction) -> Kernel:
 def _gather(construction: OpKernelConstruction) -> Kernel:
     dtype, batch_dims = construction.attr("dtype"), construction.attr("batch_dims")
 
-    def gather(variable: Variable, indices: Any) -> Any:
+    def gather(variable: Variable, indices: Any) -> object:
         variable.require_dtype(dtype)
         value = variable.lookup()
         if np.ndim(value) <= batch_dims:
@@ -194,7 +194,7 @@ def _gather(construction: OpKernelConstruction) -> Kernel:
     return gather
 
 
-def _batched_take(value: Any, indices: Any, batch_dims: int) -> Any:
+def _batched_take(value: Any, indices: Any, batch_dims: int) -> object:
     batch, rest = value.shape[:batch_dims], value.shape[batch_dims + 1 :]
     if np.shape(indices)[:batch_dims] != batch:
         raise InvalidArgumentError(
@@ -209,7 +209,7 @@ def _batched_take(value: Any, indices: Any, batch_dims: int) -> Any:
 def _gather_nd(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("dtype")
 
-    def gather_nd(variable: Variable, indices: Any) -> Any:
+    def gather_nd(variable: Variable, indices: Any) -> object:
         variable.require_dtype(dtype)
         value = variable.lookup()
         shape, index_shape = np.shape(value), np.shape(indices)

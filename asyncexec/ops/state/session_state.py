@@ -32,14 +32,14 @@ class SessionState(ProcessBound):
     """The tensors that a session keeps, by handle."""
 
     def __init__(self) -> None:
-        self._tensors: dict[bytes, tuple[DType, Any]] = {}
+        self._tensors: dict[bytes, tuple[DType, object]] = {}
         self._ids = count()
 
     def new_handle(self, node: str, device: str, dtype: DType, value: object) -> TensorHandle:
         """A handle of *value*, which *node* got on *device*; it is not kept yet."""
         return TensorHandle(self, f"{node};{next(self._ids)};{device}", dtype, value)
 
-    def keep(self, handle: TensorHandle, value: Any) -> None:
+    def keep(self, handle: TensorHandle, value: object) -> None:
         """Keep *value* under *handle*."""
         self._tensors[bytes(handle)] = (handle.tensor_dtype, keeper(handle.tensor_dtype)(value))
 
@@ -76,7 +76,7 @@ class TensorHandle(ProcessBound, np.bytes_):  # type: ignore[misc]  # numpy refu
     handle: str
     tensor_dtype: DType
     _state: SessionState
-    _unkept: list[Any]  # the value, as long as it is only this step's
+    _unkept: list[object]  # the value, as long as it is only this step's
 
     def __new__(cls, state: SessionState, handle: str, dtype: DType, value: object) -> Self:
         made = super().__new__(cls, handle.encode())
@@ -156,7 +156,7 @@ def _get_handle(construction: OpKernelConstruction) -> Kernel:
 def _get_tensor(construction: OpKernelConstruction) -> Kernel:
     own, declared = _session_state(construction), construction.attr("dtype")
 
-    def get_tensor(handle: Any) -> Any:
+    def get_tensor(handle: Any) -> object:
         _require_scalar(handle)
         dtype, value = _of_step(own).tensor(bytes(handle))
         if dtype is not declared:

@@ -119,7 +119,7 @@ def _create(construction: OpKernelConstruction) -> Kernel:
 def _push(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("T")
 
-    def push(handle: object, element: object) -> Any:
+    def push(handle: object, element: object) -> object:
         stack = require_kind(handle, Stack)
         if stack.dtype is not dtype:
             raise InvalidArgumentError(f"Must have type {stack.dtype.name} but got {dtype.name}")
@@ -129,7 +129,7 @@ def _push(construction: OpKernelConstruction) -> Kernel:
     return push
 
 
-def _pop(handle: object) -> Any:
+def _pop(handle: object) -> object:
     return require_kind(handle, Stack).pop()
 
 

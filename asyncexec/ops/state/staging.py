@@ -101,7 +101,7 @@ def _stage(construction: OpKernelConstruction) -> Kernel:
 def _unstage(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _area(construction, StagingArea), construction.attr("dtypes")
 
-    async def unstage() -> tuple[Any, ...]:
+    async def unstage() -> tuple[object, ...]:
         _require_dtypes(area.dtypes, dtypes)
         return tuple(await area.take())
 
@@ -112,7 +112,7 @@ def _unstage(construction: OpKernelConstruction) -> Kernel:
 def _stage_peek(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _area(construction, StagingArea), construction.attr("dtypes")
 
-    async def peek(index: Any) -> tuple[Any, ...]:
+    async def peek(index: Any) -> tuple[object, ...]:
         _require_dtypes(area.dtypes, dtypes)
         if np.ndim(index) or index < 0:
             raise InvalidArgumentError(f"index must be scalar and not negative, not {index}")
@@ -194,7 +194,7 @@ def _map_unstage(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _map_of(construction), construction.attr("dtypes")
     get = area.peek if construction.op.endswith("Peek") else area.take
 
-    async def unstage(key: object, indices: object) -> tuple[Any, ...]:
+    async def unstage(key: object, indices: object) -> tuple[object, ...]:
         places = _indices(indices, len(dtypes))
         area.check(_key(key), places)
         _require_dtypes(_dtypes_at(area, places), dtypes)
@@ -207,7 +207,7 @@ def _map_unstage(construction: OpKernelConstruction) -> Kernel:
 def _map_unstage_no_key(construction: OpKernelConstruction) -> Kernel:
     area, dtypes = _map_of(construction), construction.attr("dtypes")
 
-    async def unstage(indices: object) -> tuple[Any, ...]:
+    async def unstage(indices: object) -> tuple[object, ...]:
         places = _indices(indices, len(dtypes))
         area.check("any", places)
         _require_dtypes(_dtypes_at(area, places), dtypes)

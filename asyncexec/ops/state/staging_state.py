@@ -71,7 +71,7 @@ class StagingArea(Bounded):
 
     def __init__(self, dtypes: tuple[DType, ...], capacity: int, memory_limit: int) -> None:
         super().__init__(dtypes, capacity, memory_limit)
-        self._tuples: deque[Sequence[Any]] = deque()
+        self._tuples: deque[Sequence[object]] = deque()
 
     def __len__(self) -> int:
         return len(self._tuples)
@@ -91,7 +91,7 @@ class StagingArea(Bounded):
         self._changes.tell()
         return taken
 
-    async def peek(self, index: int) -> Sequence[Any]:
+    async def peek(self, index: int) -> Sequence[object]:
         """The tuple at *index*, once there is one; it stays."""
         return await self._changes.until(lambda: self._tuples[index] if index < len(self._tuples) else None)
 
@@ -101,11 +101,11 @@ class StagingArea(Bounded):
         self._bytes = 0
         self._changes.tell()
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, object], Sequence[object]]:
         """What a checkpoint holds of it."""
         return {"count": len(self._tuples)}, [value for values in self._tuples for value in values]
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, Any], values: Sequence[object]) -> None:
         """Have the tuples that ``to_state`` gave."""
         width = len(self.dtypes)
         self.clear()
@@ -168,7 +168,7 @@ class StagingMap(Bounded):
             if not 0 <= index < len(self.dtypes):
                 raise InvalidArgumentError(f"Index '{index}' for key '{key}' was out of bounds '{len(self.dtypes)}'.")
 
-    async def peek(self, key: int, indices: Sequence[int]) -> list[Any]:
+    async def peek(self, key: int, indices: Sequence[int]) -> list[object]:
         """The tensors at *indices* of *key*, once it is complete."""
         return self._tensors(key, await self._changes.until(lambda: self._complete.get(key)), indices)
 
@@ -176,7 +176,7 @@ class StagingMap(Bounded):
         """Take the tensors at *indices* of *key*, once it is complete."""
         return self._take(key, await self._changes.until(lambda: self._complete.get(key)), indices)
 
-    async def take_any(self, indices: Sequence[int]) -> tuple[int, list[Any]]:
+    async def take_any(self, indices: Sequence[int]) -> tuple[int, list[object]]:
         """A key, the least of an ordered map, and its tensors at *indices*."""
         key = await self._changes.until(self._next_key)
         return key, self._take(key, self._complete[key], indices)
@@ -186,13 +186,13 @@ class StagingMap(Bounded):
             return None
         return min(self._complete) if self.is_ordered else next(iter(self._complete))
 
-    def _tensors(self, key: int, staged: Staged, indices: Sequence[int]) -> list[Any]:
+    def _tensors(self, key: int, staged: Staged, indices: Sequence[int]) -> list[object]:
         for index in indices:
             if staged[index] is MISSING:
                 raise InvalidArgumentError(f"Tensor at index '{index}' for key '{key}' has already been removed.")
         return [staged[index] for index in indices]
 
-    def _take(self, key: int, staged: Staged, indices: Sequence[int]) -> list[Any]:
+    def _take(self, key: int, staged: Staged, indices: Sequence[int]) -> list[object]:
         taken = self._tensors(key, staged, indices)
         for index in indices:
             staged[index] = MISSING
@@ -209,13 +209,13 @@ class StagingMap(Bounded):
         self._bytes = 0
         self._changes.tell()
 
-    def to_state(self) -> tuple[Mapping[str, Any], Sequence[Any]]:
+    def to_state(self) -> tuple[Mapping[str, object], Sequence[object]]:
         """What a checkpoint holds of it."""
         staged = [*self._complete.values(), *self._incomplete.values()]
         about = {"complete": list(self._complete), "incomplete": list(self._incomplete)}
         return about, [None if value is MISSING else value for values in staged for value in values]
 
-    def from_state(self, about: Mapping[str, Any], values: Sequence[Any]) -> None:
+    def from_state(self, about: Mapping[str, Any], values: Sequence[object]) -> None:
         """Have the tuples that ``to_state`` gave."""
         width, tensors = len(self.dtypes), [MISSING if value is None else value for value in values]
         rows = iter([tensors[start : start + width] for start in range(0, len(tensors), width)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asyncexec.framework.kernel import Kernel, OpKernelConstruction
 from asyncexec.framework.kernel_registry import register_kernel
 from asyncexec.framework.op_registry import register_op
@@ -27,7 +25,7 @@ def strided_slice_assign(c: OpKernelConstruction) -> Kernel:
     replaced, dtype = strided_update(Masks.of(c.attrs)), c.attr("T")
     gives_reference = c.op == "StridedSliceAssign"
 
-    def assign(variable: Variable, begin: object, end: object, strides: object, value: object) -> Any:
+    def assign(variable: Variable, begin: object, end: object, strides: object, value: object) -> object:
         variable.require_dtype(dtype)
         variable.lookup()
         given = boxed(value) if has_boxes(dtype) else value

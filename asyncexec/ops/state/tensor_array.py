@@ -154,7 +154,7 @@ def create_array(construction: OpKernelConstruction) -> Kernel:
     dtype, element_shape, is_dynamic = attr("dtype"), attr("element_shape"), attr("dynamic_size")
     clears, identical = attr("clear_after_read"), construction.attrs.get("identical_element_shapes", False)
 
-    def create(size: Any) -> tuple[Any, Any]:
+    def create(size: Any) -> tuple[object, object]:
         if np.ndim(size):
             raise InvalidArgumentError(f"TensorArray size must be scalar, but had shape: {TensorShape(np.shape(size))}")
         if size < 0:
@@ -189,7 +189,7 @@ def write_array(construction: OpKernelConstruction) -> Kernel:
     """Put a tensor at an index."""
     dtype = construction.attr("T")
 
-    def write(array: TensorArray, index: Any, value: Any, flow: Any) -> Any:
+    def write(array: TensorArray, index: object, value: object, flow: object) -> object:
         place = _as_index(index)
         _require_dtype(array, dtype, "is trying to write")
         array.write(place, value)
@@ -203,7 +203,7 @@ def read_array(construction: OpKernelConstruction) -> Kernel:
     """The tensor at an index."""
     dtype = construction.attr("dtype")
 
-    def read(array: TensorArray, index: Any, flow: Any) -> Any:
+    def read(array: TensorArray, index: object, flow: object) -> Any:
         place = _as_index(index)
         _require_dtype(array, dtype, "requested")
         return array.read_element(place)
@@ -217,7 +217,7 @@ def gather_array(construction: OpKernelConstruction) -> Kernel:
     dtype, declared = construction.attr("dtype"), construction.attr("element_shape")
     may_be_empty = construction.attrs.get("_may_be_empty", False)  # even where no shape is known: our own frontend's
 
-    def gather(array: TensorArray, indices: Any, flow: Any) -> Any:
+    def gather(array: TensorArray, indices: Any, flow: object) -> object:
         if np.ndim(indices) != 1:
             raise InvalidArgumentError(
                 f"Expected indices to be a vector, not of shape {TensorShape(np.shape(indices))}"
@@ -260,7 +260,7 @@ def _require_equal_shapes(shapes: Sequence[tuple[int, ...]], declared: TensorSha
             )
 
 
-def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[object]) -> Any:
+def _stacked(dtype: DType, shape: tuple[int, ...], values: Sequence[object]) -> object:
     check_array((len(values), *shape), dtype.as_numpy_dtype)
     result = np.empty((len(values), *shape), dtype.as_numpy_dtype)
     if not shape and not dtype.is_opaque:  # else one object may be a list itself
@@ -276,7 +276,7 @@ def scatter_array(construction: OpKernelConstruction) -> Kernel:
     """Put the rows of a tensor at some indices."""
     dtype = construction.attr("T")
 
-    def scatter(array: TensorArray, indices: Any, value: Any, flow: Any) -> Any:
+    def scatter(array: TensorArray, indices: Any, value: Any, flow: object) -> object:
         _require_dtype(array, dtype, "is trying to write")
         if np.ndim(indices) != 1:
             raise InvalidArgumentError(
@@ -298,7 +298,7 @@ def scatter_array(construction: OpKernelConstruction) -> Kernel:
     return scatter
 
 
-def array_size(handle: object, flow: object) -> Any:
+def array_size(handle: object, flow: object) -> object:
     """How many elements there are."""
     return np.int32(len(require_kind(handle, TensorArray)))
 
@@ -311,7 +311,7 @@ def split_array(construction: OpKernelConstruction) -> Kernel:
     """Put consecutive parts of a tensor at the indices from 0 on."""
     dtype = construction.attr("T")
 
-    def split(array: TensorArray, value: Any, lengths: object, flow: object) -> Any:
+    def split(array: TensorArray, value: Any, lengths: object, flow: object) -> object:
         _require_dtype(array, dtype, "is trying to write")
         sizes = _checked_lengths(array, value, lengths)
         start = 0
@@ -388,7 +388,7 @@ def array_gradient(construction: OpKernelConstruction) -> Kernel:
     """The TensorArray of a gradient, and its flow."""
     source = construction.attr("source").decode("utf-8", "replace")
 
-    def gradient(array: TensorArray, flow: object, shape_to_prepend: object = ()) -> tuple[Any, Any]:
+    def gradient(array: TensorArray, flow: object, shape_to_prepend: object = ()) -> tuple[Any, object]:
         prefix = shape_from(shape_to_prepend).as_tuple()
         return array.gradient(source, prefix), FLOW
 

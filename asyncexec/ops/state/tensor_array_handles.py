@@ -170,7 +170,7 @@ def _pack(construction: OpKernelConstruction) -> Kernel:
 def _unpack(construction: OpKernelConstruction) -> Kernel:
     scatter: Any = scatter_array(construction)
 
-    def unpack(array: TensorArray, value: Any, flow: Any) -> Any:
+    def unpack(array: TensorArray, value: Any, flow: object) -> object:
         return scatter(array, np.arange(len(value) if np.ndim(value) else 0, dtype=np.int32), value, flow)
 
     return unpack

@@ -102,7 +102,7 @@ class TensorArray(ProcessBound):
             self.is_closed = True
             self._entries = [None] * len(self._entries)
 
-    def write(self, index: int, value: Any) -> None:
+    def write(self, index: int, value: object) -> None:
         """Put *value* at *index*, or add it to what is there when this is the array of a gradient."""
         with self._lock:
             self._write(index, value, self.shape_of(value))
@@ -183,7 +183,7 @@ class TensorArray(ProcessBound):
         with self._lock:
             return list(map(self._read, indices))
 
-    def _read(self, index: int) -> Any:
+    def _read(self, index: int) -> object:
         if self.is_closed:
             self.require_open()
         if not 0 <= index < len(self._entries):

@@ -98,7 +98,7 @@ register_op(
 def _empty(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def empty(element_shape: Any, max_num_elements: Any) -> TensorList:
+    def empty(element_shape: object, max_num_elements: Any) -> TensorList:
         if np.ndim(max_num_elements):
             raise InvalidArgumentError(
                 f"max_num_elements expected to be a scalar but got shape: {TensorShape(np.shape(max_num_elements))}"
@@ -122,7 +122,7 @@ def _reserve(construction: OpKernelConstruction) -> Kernel:
 def _set_item(construction: OpKernelConstruction) -> Kernel:
     dtype, resizes = construction.attr("element_dtype"), construction.attr("resize_if_index_out_of_bounds")
 
-    def set_item(handle: object, index: Any, item: Any) -> TensorList:
+    def set_item(handle: object, index: Any, item: object) -> TensorList:
         old = as_list(handle)
         old.require_dtype(dtype)
         elements = list(old.elements)
@@ -141,7 +141,7 @@ def _set_item(construction: OpKernelConstruction) -> Kernel:
 def _get_item(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def get_item(handle: object, index: Any, element_shape: object) -> Any:
+    def get_item(handle: object, index: Any, element_shape: object) -> object:
         found = as_list(handle)
         found.require_dtype(dtype)
         found.require_index(index, "access")
@@ -153,7 +153,7 @@ def _get_item(construction: OpKernelConstruction) -> Kernel:
     return get_item
 
 
-def _length(handle: object) -> Any:
+def _length(handle: object) -> object:
     return np.int32(len(as_list(handle)))
 
 
@@ -181,7 +181,7 @@ def _push_back(construction: OpKernelConstruction) -> Kernel:
 def _push_back_batch(construction: OpKernelConstruction) -> Kernel:
     push_back = _push_back(construction)
 
-    def push_back_batch(handles: Any, items: Any) -> Any:
+    def push_back_batch(handles: Any, items: Any) -> object:
         if np.ndim(handles) != 1 or np.ndim(items) < 1 or len(items) != len(handles):
             raise InvalidArgumentError(
                 "Expected input_handles to be a vector, and tensor of as many rows, but saw shapes "
@@ -198,7 +198,7 @@ def _push_back_batch(construction: OpKernelConstruction) -> Kernel:
 def _pop_back(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def pop_back(handle: object, element_shape: object) -> tuple[TensorList, Any]:
+    def pop_back(handle: object, element_shape: object) -> tuple[TensorList, object]:
         old = as_list(handle)
         old.require_dtype(dtype)
         if not old.elements:
@@ -215,7 +215,7 @@ def _pop_back(construction: OpKernelConstruction) -> Kernel:
 def _element_shape(construction: OpKernelConstruction) -> Kernel:
     np_dtype = construction.np_dtype("shape_type")
 
-    def element_shape(handle: object) -> Any:
+    def element_shape(handle: object) -> object:
         dims = as_list(handle).element_shape.dims
         if dims is None:
             return np_dtype.type(-1)

@@ -120,7 +120,7 @@ register_op(
 def _stack(construction: OpKernelConstruction) -> Kernel:
     dtype, count = construction.attr("element_dtype"), construction.attr("num_elements")
 
-    def stack(handle: object, element_shape: object) -> Any:
+    def stack(handle: object, element_shape: object) -> object:
         found = as_list(handle)
         found.require_dtype(dtype)
         if count != -1 and len(found) != count:
@@ -132,7 +132,7 @@ def _stack(construction: OpKernelConstruction) -> Kernel:
     return stack
 
 
-def _stacked_elements(found: TensorList, elements: Sequence[object], asked: TensorShape) -> Any:
+def _stacked_elements(found: TensorList, elements: Sequence[object], asked: TensorShape) -> object:
     shape = found.common_shape(asked)
     if not shape.is_fully_defined and not elements:
         raise InvalidArgumentError(f"Tried to stack elements of an empty list with non-fully-defined shape: {shape}")
@@ -146,7 +146,7 @@ def _stacked_elements(found: TensorList, elements: Sequence[object], asked: Tens
 def _gather(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def gather(handle: object, indices: Any, element_shape: object) -> Any:
+    def gather(handle: object, indices: Any, element_shape: object) -> object:
         found = as_list(handle)
         found.require_dtype(dtype)
         rows = [int(index) for index in np.reshape(indices, -1)]
@@ -158,7 +158,7 @@ def _gather(construction: OpKernelConstruction) -> Kernel:
     return gather
 
 
-def _rows(tensor: Any) -> list[Any]:
+def _rows(tensor: Any) -> list[object]:
     """The slices of *tensor* along its first dimension."""
     if not np.ndim(tensor):
         raise InvalidArgumentError("Tensor must be at least a vector, but saw shape: []")
@@ -188,7 +188,7 @@ def _from_tensor(construction: OpKernelConstruction) -> Kernel:
 def _scatter(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def scatter(tensor: Any, indices: Any, element_shape: Any, num_elements: Any = -1) -> TensorList:
+    def scatter(tensor: Any, indices: object, element_shape: object, num_elements: Any = -1) -> TensorList:
         shape = shape_from(element_shape)
         if np.ndim(num_elements) or num_elements < -1:
             raise InvalidArgumentError(f"TensorListScatter expects num_elements >= -1, found: {num_elements}")
@@ -200,7 +200,7 @@ def _scatter(construction: OpKernelConstruction) -> Kernel:
     return scatter
 
 
-def _checked_scatter(tensor: Any, indices: Any) -> tuple[list[Any], list[int]]:
+def _checked_scatter(tensor: object, indices: Any) -> tuple[list[object], list[int]]:
     rows, places = _rows(tensor), [int(index) for index in np.reshape(indices, -1)]
     if len(rows) != len(places):
         raise InvalidArgumentError(
@@ -212,7 +212,7 @@ def _checked_scatter(tensor: Any, indices: Any) -> tuple[list[Any], list[int]]:
     return rows, places
 
 
-def _placed(elements: list[Any], rows: Sequence[object], places: Sequence[int]) -> tuple[Any, ...]:
+def _placed(elements: list[object], rows: Sequence[object], places: Sequence[int]) -> tuple[object, ...]:
     for row, place in zip(rows, places, strict=True):
         if place >= len(elements):
             raise InvalidArgumentError(
@@ -241,7 +241,7 @@ def _scatter_into(construction: OpKernelConstruction) -> Kernel:
 def _split(construction: OpKernelConstruction) -> Kernel:
     dtype = construction.attr("element_dtype")
 
-    def split(tensor: Any, element_shape: Any, lengths: Any) -> TensorList:
+    def split(tensor: Any, element_shape: object, lengths: Any) -> TensorList:
         shape, total, start = shape_from(element_shape), len(_rows(tensor)), 0
         if shape.dims is not None:
             _require_shape(shape[1:], tensor.shape[1:])

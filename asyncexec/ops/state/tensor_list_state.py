@@ -138,7 +138,7 @@ def checked_length(length: Any, what: str) -> int:
     return int(length)
 
 
-def stacked(dtype: DType, elements: Sequence[object], element_shape: tuple[int, ...]) -> Any:
+def stacked(dtype: DType, elements: Sequence[object], element_shape: tuple[int, ...]) -> object:
     """*elements*, all of *element_shape*, along a new first dimension."""
     check_array((len(elements), *element_shape), dtype.as_numpy_dtype)
     result = np.empty((len(elements), *element_shape), dtype.as_numpy_dtype)
@@ -147,13 +147,13 @@ def stacked(dtype: DType, elements: Sequence[object], element_shape: tuple[int, 
     return result
 
 
-def _take_apart(value: TensorList) -> tuple[Mapping[str, Any], Sequence[Any]]:
+def _take_apart(value: TensorList) -> tuple[Mapping[str, object], Sequence[object]]:
     dims = value.element_shape.dims
     told = {"dtype": value.dtype.enum, "shape": None if dims is None else list(dims), "max": value.max_num_elements}
     return told, value.elements
 
 
-def _put_together(told: Mapping[str, Any], tensors: Sequence[Any]) -> TensorList:
+def _put_together(told: Mapping[str, Any], tensors: Sequence[object]) -> TensorList:
     dtype, shape = as_dtype(int(told["dtype"])), TensorShape(told["shape"])
     for tensor in tensors:
         if tensor is None or dtype.is_opaque:

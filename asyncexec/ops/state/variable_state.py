@@ -106,7 +106,7 @@ class Variable(ProcessBound):
         self.dtype: DType = dtype
         self.shape: TensorShape = shape
         self.container: str = container
-        self._held: Any = None  # the value, or an _Own
+        self._held: object = None  # the value, or an _Own
         self.lock: RLock = RLock()
         _all[id(self)] = self
 
@@ -120,10 +120,10 @@ class Variable(ProcessBound):
         return self._look() if value is None else value
 
     @value.setter
-    def value(self, value: Any) -> None:
+    def value(self, value: object) -> None:
         self._held = value
 
-    def _look(self) -> Any:
+    def _look(self) -> object:
         """The value, of which there may be no array yet."""
         held = self._held
         if type(held) is not _Own:
@@ -176,7 +176,7 @@ class Variable(ProcessBound):
         with self.lock:  # an update that is under way comes before
             self.value = value
 
-    def update(self, function: Callable[[Any], Any]) -> Any:
+    def update(self, function: Callable[[Any], object]) -> Any:
         """Replace the value by *function* of it, which must be a new array or scalar; return the new one."""
         with self.lock:
             value = self.value = freeze(function(self.read()))
@@ -336,7 +336,7 @@ def _set_all(variables: Sequence[Variable], helds: Sequence[object]) -> None:
     any(map(setattr, variables, repeat("_held"), helds))
 
 
-def _own(array: Array) -> Any:
+def _own(array: Array) -> object:
     """What a variable has whose new value *array* is."""
     return _Own(SoleMemory(array)) if array.size <= _MOST_OVERWRITTEN else freeze(array)
 

@@ -102,7 +102,7 @@ def _temporary_variable(construction: OpKernelConstruction) -> Kernel:
 def _destroy_temporary_variable(construction: OpKernelConstruction) -> Kernel:
     name = construction.attr("var_name").decode("utf-8", "replace")
 
-    def destroy(variable: Variable) -> Any:
+    def destroy(variable: Variable) -> object:
         if variable.name != name:
             raise NotFoundError(f"the temporary variable is {variable.name!r}, not {name!r}")
         value = variable.lookup()
@@ -112,7 +112,7 @@ def _destroy_temporary_variable(construction: OpKernelConstruction) -> Kernel:
     return destroy
 
 
-def _is_initialized(variable: Variable) -> Any:
+def _is_initialized(variable: Variable) -> object:
     return np.bool_(variable.is_initialized)
 
 
@@ -134,7 +134,7 @@ def _assign(construction: OpKernelConstruction) -> Kernel:
     return assign_same_shape if construction.attr("validate_shape") else assign
 
 
-def combined(combine: Callable[[Any, Any], Any], old: Any, operand: Any) -> Any:
+def combined(combine: Callable[[Any, Any], object], old: Any, operand: Any) -> object:
     """``combine(old, operand)`` of two values of the same shape; InvalidArgumentError when the shapes differ."""
     if np.shape(old) != np.shape(operand):
         raise InvalidArgumentError(
@@ -144,7 +144,7 @@ def combined(combine: Callable[[Any, Any], Any], old: Any, operand: Any) -> Any:
     return combine(old, operand)
 
 
-def _updating(combine: Callable[[Any, Any], Any]) -> Kernel:
+def _updating(combine: Callable[[Any, Any], object]) -> Kernel:
     def update(variable: Variable, operand: object) -> Variable:
         variable.update(lambda old: combined(combine, old, operand))
         return variable
@@ -160,7 +160,7 @@ register_function("AssignSub", function=_updating(operator.sub), dtypes={"T": CO
 def _count_up_to(construction: OpKernelConstruction) -> Kernel:
     limit = construction.attr("limit")
 
-    def next_of(old: Any) -> Any:
+    def next_of(old: Any) -> object:
         if np.ndim(old):
             raise InvalidArgumentError(f"input is not a scalar: {TensorShape(np.shape(old))}")
         if old >= limit:

@@ -23,7 +23,7 @@ def elementwise(function: Callable[[bytes], bytes]) -> Kernel:
     return lambda value: function(value) if isinstance(value, bytes) else ufunc(value)
 
 
-def elementwise_to(dtype: NumpyDType, function: Callable[[bytes], Any]) -> Kernel:
+def elementwise_to(dtype: NumpyDType, function: Callable[[bytes], object]) -> Kernel:
     """The kernel that gives ``function`` of each string, as numbers of *dtype*."""
 
     def kernel(value: Any) -> ArrayOrScalar:

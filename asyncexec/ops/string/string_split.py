@@ -150,8 +150,8 @@ def _select(fields: list[bytes], columns: tuple[int, ...], count: int, row: int)
 
 
 def _column(
-    fields: list[bytes], index: int, dtype: DType, parse: Any, default: Any, missing: bytes, shape: tuple[int, ...]
-) -> Any:
+    fields: list[bytes], index: int, dtype: DType, parse: object, default: Any, missing: bytes, shape: tuple[int, ...]
+) -> object:
     values = []
     for row, field in enumerate(fields):
         if field in (b"", missing):
