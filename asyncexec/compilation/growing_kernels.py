@@ -17,6 +17,7 @@ import numpy as np
 from asyncexec.compilation.guarded_kernels import Reckoner
 from asyncexec.compilation.output_bounds import BOUNDS
 from asyncexec.framework import types
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.kernel import CheckedKernel, Kernel, marked_as
 from asyncexec.framework.shape_inference import broadcast
 from asyncexec.framework.tensor_shape import Dim
@@ -38,17 +39,17 @@ def _times(index: int) -> Guess:
     return lambda inputs: np.size(inputs[0]) * math.prod(np.ravel(inputs[index]).tolist()) * _ITEM
 
 
-def _padded(inputs: Sequence[Any]) -> int:
+def _padded(inputs: Sequence[ArrayOrScalar]) -> int:
     sides = np.asarray(inputs[1]).sum(axis=-1).tolist()
     return int(math.prod([size + more for size, more in zip(np.shape(inputs[0]), sides, strict=True)])) * _ITEM
 
 
-def _segments(inputs: Sequence[Any]) -> int:
+def _segments(inputs: Sequence[ArrayOrScalar]) -> int:
     """Each segment is no larger than all data."""
     return int(np.size(inputs[0]) * int(inputs[2])) * _ITEM
 
 
-def _samples_of_each(inputs: Sequence[Any]) -> int:
+def _samples_of_each(inputs: Sequence[ArrayOrScalar]) -> int:
     """A shape, and the parameters of distributions that each give as much."""
     return int(math.prod(np.ravel(inputs[0]).tolist()) * np.size(inputs[1])) * _ITEM
 
@@ -65,21 +66,21 @@ def _padded_blocks(inputs: Sequence[Any]) -> int:
     return int(value.shape[0] * math.prod(sizes)) * _ITEM
 
 
-def _range(inputs: Sequence[Any]) -> int:
+def _range(inputs: Sequence[np.generic]) -> int:
     start, limit, delta = map(float, inputs)
     return int(abs(limit - start) / abs(delta)) * _ITEM
 
 
-def _product(inputs: Sequence[Any]) -> int:
+def _product(inputs: Sequence[ArrayOrScalar]) -> int:
     return int(math.prod([value.size for value in inputs])) * _ITEM
 
 
-def _spread(inputs: Sequence[Any]) -> int:
+def _spread(inputs: Sequence[ArrayOrScalar]) -> int:
     first = inputs[0].shape
     return 0 if all(value.shape == first for value in inputs) else _product(inputs)
 
 
-def _gathered(inputs: Sequence[Any]) -> int:
+def _gathered(inputs: Sequence[ArrayOrScalar]) -> int:
     params, indices = inputs[:2]
     axis = int(inputs[2]) if len(inputs) > 2 else 0
     return int(params.nbytes // max(1, params.shape[axis]) * indices.size)

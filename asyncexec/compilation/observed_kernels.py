@@ -64,7 +64,7 @@ class Observer:
     def changing(self, start: Kernel) -> Kernel:
         """*start*, which gives Changes."""
 
-        def call(*inputs: object) -> Any:
+        def call(*inputs: object) -> _ObservedChange:
             return _ObservedChange(start(*inputs), self)
 
         return call

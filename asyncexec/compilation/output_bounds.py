@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.lazy_module import LazyModule
 from asyncexec.graph.node import Node
 
@@ -42,17 +43,17 @@ def _count(value: object) -> int:
     return int(value.size) if isinstance(value, np.ndarray) else 1
 
 
-def _where(node: Node, inputs: Sequence[Any]) -> int:
+def _where(node: Node, inputs: Sequence[Array]) -> int:
     return int(np.count_nonzero(inputs[0])) * np.ndim(inputs[0]) * _INT64
 
 
-def _as_string(node: Node, inputs: Sequence[Any]) -> int:
+def _as_string(node: Node, inputs: Sequence[ArrayOrScalar]) -> int:
     width, precision = int(node.attrs["width"]), int(node.attrs["precision"])
     number = _LONGEST_NUMBER + _whole_digits(inputs[0]) + max(precision, 0)
     return _count(inputs[0]) * (_POINTER + max(width, 0) + (2 * number if np.iscomplexobj(inputs[0]) else number))
 
 
-def _whole_digits(value: Any) -> int:
+def _whole_digits(value: ArrayOrScalar) -> int:
     """Of the largest of floating-point numbers, all of which AsString may write."""
     if np.asarray(value).dtype.kind not in "fc":
         return 0
@@ -113,7 +114,7 @@ def _like_text(factor: int) -> Bound:
     return lambda node, inputs: factor * (text_bytes(inputs[0]) + _POINTER * _count(inputs[0]))
 
 
-def _n_grams(node: Node, inputs: Sequence[Any]) -> int:
+def _n_grams(node: Node, inputs: Sequence[Array]) -> int:
     """Of each width: a string is in as many n-grams as these are wide, and pads may be all that is in one."""
     attrs, (data, splits) = node.attrs, inputs
     rows = np.diff(splits).astype(object)
@@ -132,7 +133,7 @@ def _n_grams(node: Node, inputs: Sequence[Any]) -> int:
     return int(total + (size if num_short else 0) + num_short * 2 * max(0, most_pads) * (pad + separator))
 
 
-def _split(node: Node, inputs: Sequence[Any]) -> int:
+def _split(node: Node, inputs: Sequence[Array | bytes]) -> int:
     """Each part is a string with two indices."""
     value, separator = inputs
     found = [value] if isinstance(value, bytes) else value.flat
@@ -169,7 +170,7 @@ def _found(node: Node, inputs: Sequence[object]) -> int:
     return _count(keys) * _count(default) * _item_bytes(node)
 
 
-def _bincount(node: Node, inputs: Sequence[Any]) -> int:
+def _bincount(node: Node, inputs: Sequence[ArrayOrScalar]) -> int:
     return max(0, int(inputs[1])) * node.properties.output_dtypes[0].as_numpy_dtype.itemsize
 
 
@@ -189,7 +190,7 @@ def _product_of_rows(node: Node, inputs: Sequence[Any]) -> int:
     return int(matrix.batch * rows * columns * _item_bytes(node))
 
 
-def _row_pointers(node: Node, inputs: Sequence[Any]) -> int:
+def _row_pointers(node: Node, inputs: Sequence[Array]) -> int:
     """An integer for each row of a sparse matrix of the shape that the last input tells, elements or not."""
     return math.prod(int(size) for size in np.ravel(inputs[-1])[:-1]) * _INT32
 
@@ -210,7 +211,7 @@ def _of_shape(node: Node, inputs: Sequence[object]) -> int:
     return math.prod(_sizes(inputs[0])) * _item_bytes(node)
 
 
-def _expanded(node: Node, inputs: Sequence[Any]) -> int:
+def _expanded(node: Node, inputs: Sequence[ArrayOrScalar]) -> int:
     """Broadcast to a shape, which may be smaller."""
     shape, wanted = list(np.shape(inputs[0])), _sizes(inputs[1])
     rank = max(len(shape), len(wanted))
@@ -227,7 +228,7 @@ def _one_hot(node: Node, inputs: Sequence[object]) -> int:
     return _count(inputs[0]) * math.prod(_sizes(inputs[1])) * _item_bytes(node)
 
 
-def _pad(node: Node, inputs: Sequence[Any]) -> int:
+def _pad(node: Node, inputs: Sequence[ArrayOrScalar]) -> int:
     """At both ends of each dimension, or of those that the last input names."""
     shape, pads = list(np.shape(inputs[0])), np.ravel(inputs[1]).tolist()
     count, last = len(pads) // 2, inputs[-1]
@@ -237,7 +238,7 @@ def _pad(node: Node, inputs: Sequence[Any]) -> int:
     return int(math.prod(shape)) * _item_bytes(node)
 
 
-def _range(node: Node, inputs: Sequence[Any]) -> int:
+def _range(node: Node, inputs: Sequence[ArrayOrScalar]) -> int:
     start, limit, delta = (np.ravel(value)[0].item() for value in inputs)
     if isinstance(delta, int):
         return len(range(start, limit, delta)) * _item_bytes(node)
@@ -248,7 +249,7 @@ def _range(node: Node, inputs: Sequence[Any]) -> int:
 _POLICIES: Final[Mapping[bytes, Callable[[Iterable[float]], float]]] = {b"not_larger": min, b"not_smaller": max}
 
 
-def _resized(node: Node, inputs: Sequence[Any]) -> int:
+def _resized(node: Node, inputs: Sequence[Array]) -> int:
     """By factors, or to sizes, whichever comes last."""
     image, last = inputs[0], np.ravel(inputs[-1])
     if last.dtype.kind == "f":

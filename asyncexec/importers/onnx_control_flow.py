@@ -14,7 +14,7 @@ from asyncexec.framework import types
 from asyncexec.framework.attr_value import encode_attr_value
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.extras import require
-from asyncexec.framework.graph_def import FunctionDef, NameAttrList, make_attr
+from asyncexec.framework.graph_def import AttrValue, FunctionDef, NameAttrList, make_attr
 from asyncexec.framework.tensor_proto import encode_shape
 from asyncexec.framework.tensor_shape import SCALAR, UNKNOWN_SHAPE, TensorShape
 from asyncexec.importers.onnx_checks import describe
@@ -397,7 +397,7 @@ def _captured(scope: Scope, node: object, graphs: Sequence[object]) -> dict[str,
     return {name: scope.lookup(name, who) for graph in graphs for name in free_names(graph)}
 
 
-def _func(name: str) -> Any:
+def _func(name: str) -> AttrValue:
     return make_attr("func", NameAttrList.model_construct(name=name))
 
 

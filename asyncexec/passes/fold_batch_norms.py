@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import Array, ArrayOrScalar
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import freeze
@@ -136,7 +137,7 @@ class FoldBatchNorms:
             return node.inputs[1], bias
         return make_constant(graph, node, "filter", self._scaled(node, chain.filters, factor), controls), bias
 
-    def _scaled(self, node: Node, filters: Any, factor: Any) -> object:
+    def _scaled(self, node: Node, filters: Array, factor: Array) -> object:
         """*filters* times *factor*, a number for each channel of the output of *node*."""
         key = (node.op, id(filters), factor.tobytes())
         if key not in self._made:
@@ -274,7 +275,7 @@ class _Reader:
         is_waited_for = graph.is_waited_for(self._chain.convolution)
         return not (is_waited_for and any(_source(graph, tensor).op.control_inputs for tensor in constants))
 
-    def _norm(self, node: Node, values: Sequence[Any]) -> _Step | None:
+    def _norm(self, node: Node, values: Sequence[Array]) -> _Step | None:
         graph, is_first = self._graph, node.attrs["data_format"] == b"NCHW"
         if node.attrs["is_training"] or self._chain.filters is None or self._is_first is not is_first:
             return None
@@ -286,7 +287,7 @@ class _Reader:
             factor = scale / np.sqrt(variance + np.float32(node.attrs["epsilon"]))
             return _Step(node, factor, offset - mean * factor)
 
-    def _by_channel(self, value: Any, *, is_bias: bool) -> Any:
+    def _by_channel(self, value: ArrayOrScalar, *, is_bias: bool) -> Array | None:
         """*value* as one number a channel; None where it is something else."""
         shape = (1,) * (_IMAGE_RANK - np.ndim(value)) + np.shape(value)
         where = _IMAGE_RANK - 1 if is_bias or not self._is_first else 1

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import ArrayOrScalar
 from asyncexec.framework.cooperative import STRIDE, Stage
 from asyncexec.framework.op_registry import registry as op_registry
 from asyncexec.framework.ownership import freeze
@@ -284,7 +285,7 @@ def _either_way(node: Node | None) -> Iterator[tuple[Tensor, Tensor]]:
         yield other, one
 
 
-def _is_about(value: Any, wanted: float) -> bool:
+def _is_about(value: ArrayOrScalar | float | None, wanted: float) -> bool:
     """Whether *value* is a number, which is about *wanted*."""
     return value is not None and not np.ndim(value) and math.isclose(value, wanted, rel_tol=_TOLERANCE)
 

@@ -339,7 +339,7 @@ class _Loop:
             and [number_of(each, is_fed) for each in tensor.op.inputs] == [0, steps, 1]
         )
 
-    def _exits_of(self, merge: Any) -> list[Node]:
+    def _exits_of(self, merge: Node) -> list[Node]:
         return [
             leaving
             for switch in self._graph.consumers(merge.outputs[0])

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.errors import DataLossError, NotFoundError
 from asyncexec.framework.types import DType
 from asyncexec.importers.files import file_errors
@@ -47,7 +48,7 @@ class AttributeFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._zip.close()
 
-    def read(self, name: str, shape: tuple[int, ...], dtype: DType) -> Any:
+    def read(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array:
         """The attribute *name*, a read-only array.
 
         Raises:
