@@ -12,7 +12,7 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -28,8 +28,8 @@ from asyncexec.framework.extras import is_installed, require
 
 if TYPE_CHECKING:
     import httpx
-    from numpy.typing import NDArray
 
+    from asyncexec.framework.arrays import Array
     from asyncexec.framework.graph_def import GraphDef
 
 NUM_IMAGES: Final = 450
@@ -67,9 +67,9 @@ class Inputs:
     """The model, and what is known of the images."""
 
     model: GraphDef
-    labels: NDArray[Any]
-    tf_probabilities: NDArray[Any]
-    tf_classes: NDArray[Any]
+    labels: Array
+    tf_probabilities: Array
+    tf_classes: Array
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -15,14 +15,15 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from asyncexec.framework.errors import UnavailableError
 from asyncexec.framework.extras import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from starlette.applications import Starlette
+
+    from asyncexec.framework.arrays import Array
 
 DATA: Final = Path(__file__).parent / "demo_data"
 # The images hold 0, 1/16, ..., 1; a step of 15 in 8 bits keeps that exactly: pixel / 240 is the value again.
@@ -73,7 +74,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def png(image: NDArray[Any]) -> bytes:
+def png(image: Array) -> bytes:
     """*image*, of values from 0 to 1, as a PNG file in shades of grey."""
     import numpy as np
 

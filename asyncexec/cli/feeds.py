@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from asyncexec.framework.arrays import Array
     from asyncexec.framework.types import DType
 
 MAX_DEVICES: Final = 1024  # of a type
@@ -61,7 +60,7 @@ def feed_value(feed: FeedArgument, dtype: DType) -> object:
     return _as_tensor(value, dtype, feed)
 
 
-def _load(reference: str) -> NDArray[Any]:
+def _load(reference: str) -> Array:
     import numpy as np
 
     path, key = reference, ""
@@ -76,7 +75,7 @@ def _load(reference: str) -> NDArray[Any]:
     with loaded as archive:
         if key not in archive:
             raise typer.BadParameter(f"name one of the arrays of {path}: @{path}:KEY with {', '.join(archive.files)}")
-        array: NDArray[Any] = archive[key]
+        array: Array = archive[key]
         return array
 
 
@@ -109,7 +108,7 @@ def _exactly(value: object, dtype: DType) -> object:
     return converted
 
 
-def _as_bytes(array: NDArray[Any]) -> NDArray[Any]:
+def _as_bytes(array: Array) -> Array:
     encoded = array.copy()
     for index, item in enumerate(array.flat):
         encoded.flat[index] = item.encode() if isinstance(item, str) else _bytes_only(item)

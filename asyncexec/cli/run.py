@@ -21,8 +21,7 @@ from asyncexec.cli.reporting import (
 from asyncexec.framework.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from asyncexec.framework.arrays import Array
     from asyncexec.graph.graph import Graph
     from asyncexec.graph.node import Tensor
 
@@ -143,7 +142,7 @@ def store(path: Path, values: Mapping[str, object]) -> None:
         np.savez(file, **arrays)
 
 
-def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _storable(name: str, array: Array) -> Array:
     if array.dtype.kind == "V":  # of ml_dtypes, whose names numpy's files do not keep
         return array.astype(_WIDER.get(array.dtype.name, "float32"))
     if array.dtype.kind not in "OS":

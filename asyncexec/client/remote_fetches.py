@@ -18,7 +18,7 @@ from asyncexec.session.fetch_mapper import NestMapper, structure_key
 from asyncexec.session.outgoing import python_scalar
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 Parameters: TypeAlias = Mapping[str, bool | int | float | str]
 
@@ -106,7 +106,7 @@ def _check_parameters(parameters: object) -> None:
             raise InvalidTypeError(f"parameter {name!r} is {value!r}, not text, a bool or a number of 64 bits")
 
 
-def _arrays_of(response: Any) -> dict[str, NDArray[Any]]:
+def _arrays_of(response: Any) -> dict[str, Array]:
     raw = response.raw_output_contents
     if raw and len(raw) != len(response.outputs):
         raise InternalError(

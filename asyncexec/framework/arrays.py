@@ -6,6 +6,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 ArrayOrScalar: TypeAlias = Array | np.generic  # a value of rank 0 is a numpy scalar, unless it is text
 NumpyDType: TypeAlias = np.dtype[Any]

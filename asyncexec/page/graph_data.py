@@ -11,7 +11,7 @@ from asyncexec.page.graph_nodes import Output, ShownNode
 from asyncexec.page.graph_tree import Box, boxes_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _text_values = LazyModule("asyncexec.graph.text_values")
 
@@ -85,7 +85,7 @@ def value_text(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(text):,} characters)"
 
 
-def _array_text(array: NDArray[Any]) -> str:
+def _array_text(array: Array) -> str:
     if array.size > MOST_ELEMENTS:
         return f"{array.dtype.name} {list(array.shape)}, {array.size:,} elements"
     text: str = _text_values.written(array if array.ndim else array[()])

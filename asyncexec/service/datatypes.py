@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncexec.framework import types
+from asyncexec.framework.arrays import NumpyDType
 from asyncexec.framework.errors import InvalidArgumentError, UnimplementedError
 from asyncexec.framework.types import DType
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _DTYPES: Final = {
     "BOOL": types.bool,
@@ -112,7 +113,7 @@ def described(datatype: str, shape: Sequence[object], tensor: str) -> tuple[DTyp
     return dtype, count
 
 
-def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | memoryview) -> NDArray[Any]:
+def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | memoryview) -> Array:
     """The array that *data* is; it may be read-only.
 
     Raises:
@@ -127,7 +128,7 @@ def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | mem
         raise InvalidArgumentError(
             f"input byte size mismatch for input '{tensor}': expected {expected}, got {len(data)}",
         )
-    array: NDArray[Any] = np.frombuffer(data, np_dtype, count)
+    array: Array = np.frombuffer(data, np_dtype, count)
     if len(shape) != 1:
         array = array.reshape(shape)
     if dtype is types.bool and np.max(array.view(np.uint8), initial=0) > 1:
@@ -135,7 +136,7 @@ def from_raw(tensor: str, datatype: str, shape: Sequence[int], data: bytes | mem
     return array
 
 
-def _strings(tensor: str, count: int, data: bytes) -> NDArray[Any]:
+def _strings(tensor: str, count: int, data: bytes) -> Array:
     if len(data) < count * _LENGTH.size:
         raise InvalidArgumentError(
             f"incorrect number of string elements for inference input '{tensor}': expecting {count}, "
@@ -160,7 +161,7 @@ def _strings(tensor: str, count: int, data: bytes) -> NDArray[Any]:
     return _objects(found)
 
 
-def to_raw(array: NDArray[Any]) -> bytes:
+def to_raw(array: Array) -> bytes:
     """What from_raw() makes *array* of."""
     if array.dtype.kind in "OSU":
         return b"".join(_LENGTH.pack(len(item)) + item for item in map(as_bytes, array.flat))
@@ -169,7 +170,7 @@ def to_raw(array: NDArray[Any]) -> bytes:
     return array.tobytes()
 
 
-def from_json(tensor: str, datatype: str, shape: Sequence[int], data: Any) -> NDArray[Any]:
+def from_json(tensor: str, datatype: str, shape: Sequence[int], data: Any) -> Array:
     """The array of *data*: a list of its elements, flat or nested.
 
     Raises:
@@ -198,7 +199,7 @@ def _flat(tensor: str, data: object) -> list[Any]:
     return data
 
 
-def _elements(tensor: str, datatype: str, dtype: DType, flat: list[object]) -> NDArray[Any]:
+def _elements(tensor: str, datatype: str, dtype: DType, flat: list[object]) -> Array:
     """*flat* as an array, where nothing is lost by that but the precision of floats."""
     found = set(map(type, flat))
     numeric = _NUMERIC.get(datatype)
@@ -215,7 +216,7 @@ def _elements(tensor: str, datatype: str, dtype: DType, flat: list[object]) -> N
     return np.array(flat, np.bool_) if dtype is types.bool else _objects([as_bytes(item) for item in flat])
 
 
-def _with_infinities(tensor: str, datatype: str, flat: list[Any], np_dtype: Any) -> NDArray[Any]:
+def _with_infinities(tensor: str, datatype: str, flat: list[Any], np_dtype: NumpyDType) -> Array:
     """*flat* with inf where a float is too large for the datatype, as in JSON of other libraries."""
     try:
         if np_dtype.kind != "f":
@@ -230,7 +231,7 @@ def _mismatch(tensor: str, datatype: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"unable to parse data of input '{tensor}': not all elements are {datatype}")
 
 
-def to_json(tensor: str, array: NDArray[Any]) -> Any:
+def to_json(tensor: str, array: Array) -> Any:
     """The elements of *array* as a flat list; strings are UTF-8, and orjson writes null for what is no number.
 
     Raises:
@@ -246,7 +247,7 @@ def to_json(tensor: str, array: NDArray[Any]) -> Any:
     return array.ravel().tolist()
 
 
-def _objects(items: list[bytes]) -> NDArray[Any]:
+def _objects(items: list[bytes]) -> Array:
     array = np.empty(len(items), object)
     array[:] = items
     return array

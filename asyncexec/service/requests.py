@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from asyncexec.framework.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 Parameter: TypeAlias = bool | int | float | str
 
@@ -36,7 +36,7 @@ class InferTensor(NamedTuple):
     """
 
     datatype: str
-    array: NDArray[Any]
+    array: Array
     part: SharedPart | None = None
 
 

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from asyncexec.cli.demo import http_client
 from asyncexec.cli.demo_server import DATA
@@ -21,7 +21,7 @@ from asyncexec.service.models.repository import ModelRepository
 from asyncexec.service.requests import InferRequest, InferTensor
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 NUM_CALLERS: Final = 6
 PERIOD_S: Final = 40.0  # of the tide of calls
@@ -69,7 +69,7 @@ class DemoRepository(ModelRepository):
         await super().close()
         await self._stack.aclose()
 
-    async def _tell_digits(self, images: NDArray[Any], caller: int) -> None:
+    async def _tell_digits(self, images: Array, caller: int) -> None:
         """Calls with few images each, more of them at high tide; some have the wrong size."""
         import numpy as np
 
@@ -104,7 +104,7 @@ class DemoRepository(ModelRepository):
             async for _ in readings:
                 pass
 
-    async def _call(self, name: str, tensor: str, datatype: str, array: NDArray[Any]) -> None:
+    async def _call(self, name: str, tensor: str, datatype: str, array: Array) -> None:
         with suppress(OpError):  # the page shows it
             await self.model(name).infer(InferRequest(name, {tensor: InferTensor(datatype, array)}))
 
@@ -116,11 +116,11 @@ def demo_repository() -> DemoRepository:
     return DemoRepository()
 
 
-def _images() -> NDArray[Any]:
+def _images() -> Array:
     import numpy as np
 
     with np.load(DATA / "test.npz", allow_pickle=False) as data:
-        images: NDArray[Any] = data["images"]
+        images: Array = data["images"]
     return images
 
 

@@ -119,7 +119,7 @@ def _product_plan(
     left, right = ([1] * (rank - len(dims)) + [*dims, *stack] for dims in ellipses)
     free_sizes = [sizes[label] for label in [*free_a, *free_b]]
 
-    def contract(x: ArrayOrScalar, y: ArrayOrScalar) -> Array:
+    def contract(x: Any, y: Any) -> Array:
         product = multiply(x.reshape([*left, rows, inner]), y.reshape([*right, inner, columns]))
         return product.reshape([*product.shape[:-2], *free_sizes])
 

@@ -86,7 +86,7 @@ def make_einsum(node: OnnxNode) -> Kernel:
     parsed = parse_equation(equation.encode(), operands)
     plans: dict[tuple[object, ...], Kernel] = {}
 
-    def contract(*values: Array) -> ArrayOrScalar:
+    def contract(*values: Any) -> ArrayOrScalar:
         key = (values[0].dtype, *[value.shape for value in values])
         if math.prod([value.size for value in values]) > _MANY:
             _check_einsum_size(equation, values)

@@ -21,7 +21,7 @@ from asyncexec.service.requests import (
 from asyncexec.service.tensor_parameters import output_options, parameters_of_part, shared_part
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 # The field of InferTensorContents that has the elements of a datatype, and the dtype of that field.
 _FIELDS: Final = {
@@ -166,7 +166,7 @@ def _shape_of(tensor: Any) -> list[int]:
     return list(tensor.shape[:_MOST_SIZES])
 
 
-def from_contents(tensor: Any) -> NDArray[Any]:
+def from_contents(tensor: Any) -> Array:
     """The array of *tensor*, an InferInputTensor or InferOutputTensor, whose elements are in its contents."""
     name, datatype, shape = tensor.name, tensor.datatype, _shape_of(tensor)
     dtype, count = described(datatype, shape, name)

@@ -29,7 +29,7 @@ from asyncexec.service.requests import (
 from asyncexec.service.tensor_parameters import output_options, parameters_of_part, shared_part
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 T = TypeVar("T")
 
@@ -329,7 +329,7 @@ def _deduced_shape(model: Model, spec: TensorSpec, count: int) -> list[int]:
     return shape
 
 
-def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+def _aligned(array: Array) -> Array:
     """*array*, copied where its elements do not lie as native code expects them: the JSON before it has any length."""
     return array if array.flags.aligned else array.copy()
 

@@ -13,7 +13,7 @@ from asyncexec.importers.files import read_file
 from asyncexec.service.requests import InferTensor
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 Labels = Mapping[str, Sequence[str]]  # of each output that has any: the label of an element by its index
 _MOST_CLASSES: Final = 2**20  # of an answer: each is an object
@@ -42,7 +42,7 @@ def classified(name: str, tensor: InferTensor, count: int, labels: Sequence[str]
     return InferTensor("BYTES", found.reshape(*batch, count), tensor.part)
 
 
-def _largest(row: NDArray[Any], count: int) -> NDArray[Any]:
+def _largest(row: Array, count: int) -> Array:
     """The indices of the *count* largest elements of *row*: of equal ones, the first come first; NaN come last."""
     last = row.size - 1
     found = last - np.argsort(row[::-1], kind="stable")[::-1]  # with NaN before all others

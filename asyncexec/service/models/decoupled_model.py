@@ -32,7 +32,7 @@ from asyncexec.session.stream_plan import find_stream_nodes
 from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 WINDOW: Final = 16  # items of a call that are ahead of what the client has taken
 _REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -137,7 +137,7 @@ class DecoupledModel(Model):
         self._note_success(rows, times, trace, response)
 
     async def _results(
-        self, wanted: Iterable[TensorSpec], feeds: Mapping[Tensor[Any], NDArray[Any]], timeout_s: float | None
+        self, wanted: Iterable[TensorSpec], feeds: Mapping[Tensor[Any], Array], timeout_s: float | None
     ) -> AsyncGenerator[Any, None]:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
@@ -155,9 +155,7 @@ class DecoupledModel(Model):
                     raise DeadlineExceededError(f"the call took more than its timeout of {timeout_s:g} s") from None
                 yield values
 
-    async def _items(
-        self, feeds: Mapping[Tensor[Any], NDArray[Any]]
-    ) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
+    async def _items(self, feeds: Mapping[Tensor[Any], Array]) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
         """The items of a call that feeds *feeds*: here, until the first of the sources ends."""
         async with AsyncExitStack() as stack:
             drawn = [(each, await stack.enter_async_context(drawing(each.values(feeds)))) for each in self._sources]
@@ -175,7 +173,7 @@ class DecoupledModel(Model):
                         raise InternalError(told, node=source.tensor.op) from error
                 yield item
 
-    async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
+    async def _warm(self, feeds: Mapping[Tensor[Any], Array]) -> None:
         if not self._has_items:
             await super()._warm(feeds)
             return
@@ -203,7 +201,7 @@ class _Source:
                 convert = dict(conversions(self._values, 1, [name])).get(0, _as_it_is)
                 self._parameters.append((name, spec.tensor, convert))
 
-    def values(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> Any:
+    def values(self, feeds: Mapping[Tensor[Any], Array]) -> Any:
         """What a call that feeds *feeds* draws from."""
         given = {name: convert(feeds[tensor][()]) for name, tensor, convert in self._parameters if tensor in feeds}
         return partial(self._values, **given) if given else self._values

@@ -33,7 +33,7 @@ from asyncexec.service.models.statistics import ModelStatistics
 from asyncexec.service.requests import InferRequest, InferResponse
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _PLATFORM: Final = "ensemble"
 
@@ -186,11 +186,11 @@ class DecoupledEnsemble(EnsembleModel, DecoupledModel):
                 async for response in responses:
                     yield response
 
-    def _items(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
+    def _items(self, feeds: Mapping[Tensor[Any], Array]) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
         return self._items_of(self._streams, _current_call(), feeds)
 
     async def _items_of(
-        self, streams: Sequence[Stream], call: EnsembleCall, feeds: Mapping[Tensor[Any], NDArray[Any]]
+        self, streams: Sequence[Stream], call: EnsembleCall, feeds: Mapping[Tensor[Any], Array]
     ) -> AsyncGenerator[Mapping[Tensor[Any], object], None]:
         """The items of the last of *streams* in *call*, which feeds *feeds*."""
         if not streams:

@@ -37,7 +37,7 @@ from asyncexec.session.step_runner import NotCalledError
 from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _ASYNC_GRACE_S: Final = 5.0  # for what goes on though it has been cancelled, when the service ends
 _MOST_WARM: Final = 2**20  # elements of a tensor that a config asks to be made for warming up
@@ -318,7 +318,7 @@ class Model:
     def _no_statistics(self) -> ModelStatistics:
         return ModelStatistics()
 
-    async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
+    async def _warm(self, feeds: Mapping[Tensor[Any], Array]) -> None:
         await self._run(list(self.signature.outputs.values()), feeds, None)
 
     async def close(self) -> None:
@@ -342,7 +342,7 @@ class Model:
         self,
         request: InferRequest,
         wanted: Sequence[TensorSpec],
-        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        feeds: Mapping[Tensor[Any], Array],
         metadata: RunMetadata | None,
         *,
         is_alone: bool,
@@ -359,7 +359,7 @@ class Model:
         self,
         cache: ResponseCache,
         wanted: Sequence[TensorSpec],
-        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        feeds: Mapping[Tensor[Any], Array],
         options: RunOptions | None,
         metadata: RunMetadata | None,
     ) -> Run:
@@ -385,7 +385,7 @@ class Model:
     def _run(
         self,
         wanted: Sequence[TensorSpec],
-        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        feeds: Mapping[Tensor[Any], Array],
         options: RunOptions | None,
         metadata: RunMetadata | None = None,
         *,
@@ -419,7 +419,7 @@ class Model:
         options = self._queues.options(request)
         return None if options is None else options.timeout
 
-    def _sample(self, name: str, each: Any, rows: int) -> NDArray[Any]:
+    def _sample(self, name: str, each: Any, rows: int) -> Array:
         shape = [*([max(1, rows)] if self.config.max_batch_size > 0 else []), *each.dims]
         dtype = self._checks.spec_of(name, "input").tensor.dtype.base_dtype.as_numpy_dtype
         if min(shape, default=1) < 0 or np.prod([*shape], dtype=object) > _MOST_WARM:

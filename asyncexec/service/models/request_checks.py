@@ -12,7 +12,7 @@ from asyncexec.service.requests import InferRequest
 from asyncexec.session.fetch_mapper import structure_key
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 
 class _Input(NamedTuple):
@@ -64,14 +64,14 @@ class RequestChecks:
             )
         return spec
 
-    def feeds(self, request: InferRequest) -> dict[Tensor[Any], NDArray[Any]]:
+    def feeds(self, request: InferRequest) -> dict[Tensor[Any], Array]:
         """What *request* feeds.
 
         Raises:
             InvalidArgumentError: inputs are missing or not known, have another datatype or shape, or differ in rows.
         """
         inputs, given = self._inputs, request.inputs
-        feeds: dict[Tensor[Any], NDArray[Any]] = {}
+        feeds: dict[Tensor[Any], Array] = {}
         for name, (datatype, array, _) in given.items():
             known = inputs.get(name)
             if known is None:
@@ -135,7 +135,7 @@ class RequestChecks:
             )
 
 
-def rows_of(arrays: Iterable[NDArray[Any]]) -> int:
+def rows_of(arrays: Iterable[Array]) -> int:
     """The rows of *arrays*: the size of their first dimension, or 1 where they have none."""
     for array in arrays:
         if array.ndim:

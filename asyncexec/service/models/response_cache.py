@@ -19,7 +19,7 @@ from asyncexec.service.datatypes import to_raw
 from asyncexec.session.session_config import RunOptions
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 Values = Sequence[Any]
 _DIGEST_BYTES: Final = 32
@@ -99,7 +99,7 @@ class ResponseCache:
             self._num_bytes -= self._kept.pop(key).num_bytes
 
 
-def content_key(inputs: Mapping[str, NDArray[Any]], outputs: Iterable[str]) -> bytes:
+def content_key(inputs: Mapping[str, Array], outputs: Iterable[str]) -> bytes:
     """What tells *inputs*, of which *outputs* are wanted, from others."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for name in outputs:

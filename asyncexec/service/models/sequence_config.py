@@ -20,7 +20,7 @@ from asyncexec.service.models.signature import TensorSpec, declared_type, spec_o
 from asyncexec.session.stream_plan import find_stream_nodes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _STATES: Final = "initial_state"  # the folder of a model that has the files
 _MOST_ELEMENTS: Final = 2**26  # of the initial value of a state
@@ -56,7 +56,7 @@ class State:
 
     takes: TensorSpec
     gives: TensorSpec
-    initial: NDArray[Any] | None
+    initial: Array | None
 
     @property
     def is_of_graph(self) -> bool:
@@ -176,7 +176,7 @@ def _states(
         yield State(takes, gives, _initial(each, takes, folder, has_batch=config.max_batch_size > 0))
 
 
-def _initial(state: Any, takes: TensorSpec, folder: Path | None, *, has_batch: bool) -> NDArray[Any]:
+def _initial(state: Any, takes: TensorSpec, folder: Path | None, *, has_batch: bool) -> Array:
     name, dims = state.input_name, list(state.dims)
     if len(state.initial_state) > 1:
         raise InvalidArgumentError(f"state '{name}' has {len(state.initial_state)} initial states, not one or none")
@@ -201,7 +201,7 @@ def _initial(state: Any, takes: TensorSpec, folder: Path | None, *, has_batch: b
     return np.full(shape, b"", object) if dtype.kind == "O" else np.zeros(shape, dtype)
 
 
-def _read(name: str, datatype: str, shape: Sequence[int], file: str, folder: Path | None) -> NDArray[Any]:
+def _read(name: str, datatype: str, shape: Sequence[int], file: str, folder: Path | None) -> Array:
     if folder is None or Path(file).name != file:
         raise InvalidArgumentError(f"the initial state of '{name}' is in no file of the model: {file}")
     return from_raw(name, datatype, shape, read_file(folder / _STATES / file, "an initial state")).copy()

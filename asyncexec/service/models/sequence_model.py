@@ -25,7 +25,7 @@ from asyncexec.session.session_config import RunOptions
 from asyncexec.session.workers import Cluster
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _WARMING_UP: Final = Place(1, is_start=True, is_end=True)
 
@@ -80,7 +80,7 @@ class SequenceModel(Model):
         self,
         request: InferRequest,
         wanted: Values[TensorSpec],
-        feeds: Mapping[Tensor[Any], NDArray[Any]],
+        feeds: Mapping[Tensor[Any], Array],
         metadata: RunMetadata | None,
         *,
         is_alone: bool,
@@ -109,7 +109,7 @@ class SequenceModel(Model):
             raise DeadlineExceededError(f"a call to model '{self.name}' took more than its timeout: its turn came then")
         return left_s
 
-    async def _warm(self, feeds: Mapping[Tensor[Any], NDArray[Any]]) -> None:
+    async def _warm(self, feeds: Mapping[Tensor[Any], Array]) -> None:
         place = _WARMING_UP if self._id_type() != "BYTES" else Place("1", is_start=True, is_end=True)
         await super()._warm({**feeds, **self._controls(place), **self._initial()})
 
@@ -120,11 +120,11 @@ class SequenceModel(Model):
     def _id_type(self) -> str | None:
         return next((control.spec.datatype for control in self._spec.controls if control.kind == CORRID), None)
 
-    def _controls(self, place: Place) -> dict[Tensor[Any], NDArray[Any]]:
+    def _controls(self, place: Place) -> dict[Tensor[Any], Array]:
         """What tells the model of a call; it is always ready, for it runs for the calls that there are."""
         return {control.spec.tensor: self._told(control, place) for control in self._spec.controls}
 
-    def _told(self, control: Control, place: Place) -> NDArray[Any]:
+    def _told(self, control: Control, place: Place) -> Array:
         spec = control.spec
         rank = 1 if spec.shape is None else len(spec.shape)
         dtype = spec.tensor.dtype.base_dtype.as_numpy_dtype

@@ -15,7 +15,7 @@ from asyncexec.graph.node import Node, Tensor
 from asyncexec.service.datatypes import datatype_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 PREDICT: Final = "tensorflow/serving/predict"
@@ -56,13 +56,13 @@ class TensorSpec:
             return True
         return shape == mine or _matches(mine, shape)
 
-    def to_graph(self, array: NDArray[Any]) -> NDArray[Any]:
+    def to_graph(self, array: Array) -> Array:
         """*array*, which a client has sent, as the graph takes it."""
         if self.inner_shape is None or self.shape is None:
             return array
         return _reshaped(array, self.shape, self.inner_shape)
 
-    def from_graph(self, array: NDArray[Any]) -> NDArray[Any]:
+    def from_graph(self, array: Array) -> Array:
         """*array*, which the graph has given, as the client gets it.
 
         Raises:
@@ -77,7 +77,7 @@ class TensorSpec:
         return _reshaped(array, self.inner_shape, self.shape)
 
 
-def _reshaped(array: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
+def _reshaped(array: Array, before: tuple[int, ...], after: tuple[int, ...]) -> Array:
     """*array*, of the shape *before*, in the shape *after*: sizes that are not known stay, in their order."""
     sizes = iter([size for size, known in zip(array.shape, before, strict=True) if known == _ANY])
     return array.reshape([next(sizes) if known == _ANY else known for known in after])

@@ -20,7 +20,7 @@ from asyncexec.service.requests import InferRequest, InferTensor
 from asyncexec.service.tf_serving.messages import message
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 CLASSIFY: Final = "tensorflow/serving/classify"
 REGRESS: Final = "tensorflow/serving/regress"
@@ -129,7 +129,7 @@ async def classify(model: Model, examples: Sequence[bytes]) -> list[list[tuple[s
     return [list(zip(*row, strict=True)) for row in zip(labels, values, strict=True)]
 
 
-async def regress(model: Model, examples: Sequence[bytes]) -> NDArray[Any]:
+async def regress(model: Model, examples: Sequence[bytes]) -> Array:
     """The value of each of *examples*.
 
     Raises:
@@ -173,7 +173,7 @@ def _check_output(model: Model, name: str, output: InferTensor, datatype: str, c
         )
 
 
-def _texts(array: NDArray[Any]) -> NDArray[Any]:
+def _texts(array: Array) -> Array:
     """The labels in *array*; what is not UTF-8 in them is replaced, for no message can carry it."""
     texts = np.empty(array.size, object)
     texts[:] = [as_bytes(item).decode(errors="replace") for item in array.flat]

@@ -31,7 +31,7 @@ from asyncexec.service.tf_serving.messages import MODEL_SERVICE, PREDICTION_SERV
 from asyncexec.service.tf_serving.reload import Reloader
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _SIGNATURE_DEF: Final = "signature_def"
 _SIGNATURE_DEF_URL: Final = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
@@ -201,7 +201,7 @@ def _fill(outputs: Any, answer: InferResponse) -> None:
         getattr(proto, field).extend(_elements(field, tensor.array))
 
 
-def _elements(field: str, array: NDArray[Any]) -> list[object]:
+def _elements(field: str, array: Array) -> list[object]:
     if field == "string_val":
         return [as_bytes(item) for item in array.flat]
     elements: list[object] = (array.view(np.uint16) if field == "half_val" else array).ravel().tolist()

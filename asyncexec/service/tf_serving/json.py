@@ -26,7 +26,7 @@ from asyncexec.service.tf_serving.calls import check_signature
 from asyncexec.service.tf_serving.messages import message
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncexec.framework.arrays import Array
 
 _INSTANCES, _INPUTS, _B64 = "instances", "inputs", "b64"
 _BYTES_SUFFIX: Final = "_bytes"  # of the name of an output that is no text
@@ -100,7 +100,7 @@ def encode_classes(results: list[list[tuple[str, object]]]) -> bytes:
     return orjson.dumps({"results": told}, option=_NUMPY)
 
 
-def encode_values(values: NDArray[Any]) -> bytes:
+def encode_values(values: Array) -> bytes:
     """The body with the value of each example."""
     return orjson.dumps({"results": [_number(value) for value in values]}, option=_NUMPY)
 
@@ -237,7 +237,7 @@ def _number(value: Any) -> object:
     return orjson.Fragment(b"NaN" if np.isnan(value) else b"Infinity" if value > 0 else b"-Infinity")
 
 
-def _nested(flat: list[object], array: NDArray[Any]) -> object:
+def _nested(flat: list[object], array: Array) -> object:
     """*flat* as lists that are nested like *array*."""
     objects = np.empty(array.size, object)
     objects[:] = flat
