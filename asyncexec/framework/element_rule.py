@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from asyncexec.framework.arrays import Array as Array  # executor/plans has it from here
+from asyncexec.framework.arrays import Array
 
 
 class NativeCode(Protocol):

@@ -75,8 +75,8 @@ class UserOp:
         function: Callable[..., Any],
         *,
         name: str | None,
-        outputs: Sequence[Any] | None,
-        shapes: Sequence[Any] | None,
+        outputs: Sequence[object] | None,
+        shapes: Sequence[object] | None,
         expensive: bool | None,
         executor: str | None,
         pure: bool,
@@ -185,7 +185,7 @@ class UserOp:
             )
         return found._replace(is_wrapped=False)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         is_built = current_graph_or_none() is not None
         if not is_built and not contains_tensor([*args, *kwargs.values()], LISTS_AND_CONTAINERS):
             return self.function(*args, **kwargs)
@@ -200,7 +200,7 @@ class UserOp:
         timeout: float | None = None,
         retries: Retry | int | None = None,
         limiter: Limiter | int | str | None = None,
-        fallback: Any = None,
+        fallback: object = None,
         name: str | None = None,
     ) -> Callable[..., Any]:
         """The same op with other options for the nodes made through what this returns."""
@@ -209,12 +209,12 @@ class UserOp:
             self._options.changed(self.name, {key: value for key, value in given.items() if value is not None})
         )
 
-        def add_node(*args: Any, **kwargs: Any) -> Any:
+        def add_node(*args: object, **kwargs: object) -> Any:
             return self._add_node(args, kwargs, options)
 
         return add_node
 
-    def _add_node(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: OpOptions) -> Any:
+    def _add_node(self, args: tuple[object, ...], kwargs: dict[str, Any], options: OpOptions) -> Any:
         self._checked(options)
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -237,7 +237,7 @@ class UserOp:
         with graph:
             return in_turn(lambda: add_op(registration, [inputs], attrs, name), name)
 
-    def _is_tensor_argument(self, value: Any) -> bool:
+    def _is_tensor_argument(self, value: object) -> bool:
         """Whether *value* is made an input; InvalidTypeError if it hides tensors where they would not be found."""
         if isinstance(value, (Tensor, TensorSource)):
             return True
@@ -297,7 +297,7 @@ class UserOp:
         convert = result_converter(self.name, dtypes, self._shapes)
         scalars = quick_conversions(dtypes, self._shapes)
 
-        def give(result: Any) -> Any:
+        def give(result: object) -> Any:
             make = scalars.get(type(result))
             if make is untouched:
                 return result
@@ -362,8 +362,8 @@ def op(
     /,
     *,
     name: str | None = None,
-    outputs: Sequence[Any] | None = None,
-    shapes: Sequence[Any] | None = None,
+    outputs: Sequence[object] | None = None,
+    shapes: Sequence[object] | None = None,
     expensive: bool | None = None,
     executor: Literal["process"] | None = None,
     pure: bool = False,
@@ -371,7 +371,7 @@ def op(
     timeout: float | None = None,
     retries: Retry | int | None = None,
     limiter: Limiter | int | str | None = None,
-    fallback: Any = None,
+    fallback: object = None,
     cache: ResultCache | Store | None = None,
     key: Callable[..., Any] | None = None,
     ttl: float | None = None,

@@ -59,7 +59,7 @@ def _parameters(signature: inspect.Signature, num_positional: int, names: Sequen
     return positional[:num_positional] + [name if name in signature.parameters else rest for name in names]
 
 
-def _conversion(hint: Any) -> Conversion | None:
+def _conversion(hint: object) -> Conversion | None:
     hint = written_out(hint)
     if typing.get_origin(hint) in (typing.Union, python_types.UnionType):
         members = [member for member in typing.get_args(hint) if member is not type(None)]
@@ -74,7 +74,7 @@ def _conversion(hint: Any) -> Conversion | None:
     return lambda value: hint(value) if isinstance(value, scalars) else value
 
 
-def _list_conversion(hint: Any) -> Conversion | None:
+def _list_conversion(hint: object) -> Conversion | None:
     while typing.get_origin(hint := written_out(hint)) is list:
         (hint,) = typing.get_args(hint) or _NO_ITEMS
     if hint in (str, bytes):
@@ -83,7 +83,7 @@ def _list_conversion(hint: Any) -> Conversion | None:
         return None
     scalars = _SCALARS[hint]
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> Any:
         if not isinstance(value, np.ndarray) or not issubclass(value.dtype.type, scalars):
             return value
         return value.astype(hint).tolist()
@@ -91,11 +91,11 @@ def _list_conversion(hint: Any) -> Conversion | None:
     return convert
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def decoded(value: Any) -> Any:
+def decoded(value: object) -> Any:
     """Bytes as str, an array of bytes as lists of str, anything else as it is."""
     if isinstance(value, bytes):
         return value.decode()
@@ -110,7 +110,7 @@ def with_names(function: Callable[..., Any], names: Sequence[str], num_inputs: i
         return function
     first = num_inputs - len(names)
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: object) -> Any:
         return function(*inputs[:first], **dict(zip(names, inputs[first:], strict=True)))
 
     return call
@@ -121,7 +121,7 @@ def with_conversions(call: Callable[..., Any], converted: Sequence[tuple[int, Co
     if not converted:
         return call
 
-    def call_converted(*inputs: Any) -> Any:
+    def call_converted(*inputs: object) -> Any:
         values = list(inputs)
         for position, convert in converted:
             values[position] = convert(values[position])

@@ -106,7 +106,7 @@ def _seconds(timeout: Any) -> float:
     return float(timeout)
 
 
-def _fallback(value: Any) -> Fallback:
+def _fallback(value: object) -> Fallback:
     if isinstance(value, (Tensor, TensorSource)):
         raise InvalidArgumentError(
             f"a fallback is a value, or a function of the error, not {value!r}",
@@ -130,7 +130,7 @@ def with_fallback(call: Callable[..., Any], fallback: Fallback | None) -> Callab
     if fallback is None:
         return call
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: object) -> Any:
         try:
             return call(*inputs)
         except CancelledError:
@@ -149,7 +149,7 @@ def on_workers(call: Callable[..., Any], options: OpOptions, workers: WorkerCall
 def in_loop(call: Callable[..., Any]) -> AsyncCall:
     """The plain function *call* as a coroutine function that never awaits."""
 
-    async def run(*inputs: Any) -> Any:
+    async def run(*inputs: object) -> Any:
         return call(*inputs)
 
     return run
@@ -168,10 +168,10 @@ class _Policies:
         self._fallback = options.fallback
         self._retrying = None if options.retries is None else Retrying(options.retries)
 
-    def run(self, *inputs: Any) -> Coroutine[Any, Any, Any]:
+    def run(self, *inputs: object) -> Coroutine[Any, Any, Any]:
         return self._tried(inputs) if self._fallback is None else self._or_fallback(self._fallback, inputs)
 
-    async def _or_fallback(self, fallback: Fallback, inputs: Sequence[Any]) -> Any:
+    async def _or_fallback(self, fallback: Fallback, inputs: Sequence[object]) -> Any:
         try:
             return await self._tried(inputs)
         except CancelledError:
@@ -180,14 +180,14 @@ class _Policies:
             result = fallback.result(error)
         return await result if self._awaits_fallback and inspect.iscoroutine(result) else result
 
-    async def _tried(self, inputs: Sequence[Any]) -> Any:
+    async def _tried(self, inputs: Sequence[object]) -> Any:
         """The result of the last attempt."""
         stats = begin_call()
         if self._retrying is None:
             return await self._attempt(inputs, stats)
         return await self._retrying(partial(self._attempt, inputs, stats))
 
-    async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
+    async def _attempt(self, inputs: Sequence[object], stats: CallStats) -> Any:
         slot = await self._slot(stats)
         try:
             if self._timeout_s is None:
@@ -228,7 +228,7 @@ class _WorkerPolicies(_Policies):
         super().__init__(call, options, is_plain=True)
         self._workers = workers
 
-    async def _attempt(self, inputs: Sequence[Any], stats: CallStats) -> Any:
+    async def _attempt(self, inputs: Sequence[object], stats: CallStats) -> Any:
         slot = await self._slot(stats)
         if slot is None:
             return await self._workers(self._call, inputs, timeout_s=self._timeout_s, on_return=do_nothing)

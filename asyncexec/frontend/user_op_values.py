@@ -55,7 +55,7 @@ def contains_tensor(values: list[Any], containers: tuple[type, ...]) -> bool:
     return False
 
 
-def result_dtypes(hint: Any) -> list[DType]:
+def result_dtypes(hint: object) -> list[DType]:
     hint = written_out(hint)
     if hint is type(None):
         return []
@@ -64,14 +64,14 @@ def result_dtypes(hint: Any) -> list[DType]:
     return [_result_dtype(hint)]
 
 
-def text_results(hint: Any) -> frozenset[int]:
+def text_results(hint: object) -> frozenset[int]:
     """The results that are annotated ``str``, by their numbers."""
     hint = written_out(hint)
     results = typing.get_args(hint) if typing.get_origin(hint) is tuple else [hint]
     return frozenset(number for number, result in enumerate(results) if written_out(result) is str)
 
 
-def _result_dtype(hint: Any) -> DType:
+def _result_dtype(hint: object) -> DType:
     hint = written_out(hint)
     if typing.get_origin(hint) is np.ndarray:  # NDArray[np.float32] is np.ndarray[Any, np.dtype[np.float32]]
         *_, scalars = typing.get_args(hint)
@@ -97,7 +97,7 @@ def result_converter(op: str, dtypes: tuple[DType, ...], shapes: Sequence[Tensor
     if len(converters) == 1:
         return converters[0] if dtypes[0].is_opaque else _only(op, converters[0])
 
-    def several(result: Any) -> tuple[Any, ...]:
+    def several(result: object) -> tuple[Any, ...]:
         if not isinstance(result, (tuple, list)) or len(result) != len(dtypes):
             count = len(result) if isinstance(result, (tuple, list)) else 1
             raise InternalError(f"op {op!r} gave {count} results, but {len(dtypes)} are declared")
@@ -114,7 +114,7 @@ def quick_conversions(dtypes: tuple[DType, ...], shapes: Sequence[TensorShape]) 
 def _only(op: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """*convert*, but several results in a tuple are refused."""
 
-    def only(result: Any) -> Any:
+    def only(result: object) -> Any:
         if isinstance(result, tuple):
             raise InternalError(f"op {op!r} gave a tuple of {len(result)}, but one tensor is declared")
         return convert(result)
@@ -143,7 +143,7 @@ def _with_shape(op: str, shape: TensorShape, convert: Callable[[Any], Any]) -> C
     if shape.dims is None:
         return convert
 
-    def checked(value: Any) -> Any:
+    def checked(value: object) -> Any:
         converted = convert(value)
         if not shape.accepts(np.shape(converted)):
             raise InternalError(f"op {op!r} gave shape {list(np.shape(converted))}, but {shape} is declared")
@@ -184,7 +184,7 @@ def _scalars_of(dtype: DType) -> Mapping[type, Callable[[Any], Any]]:
 def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
     scalars = _scalars_of(dtype)
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> Any:
         make = scalars.get(type(value))
         try:
             return _converted(op, value, dtype) if make is None else make(value)
@@ -194,7 +194,7 @@ def _one_converter(op: str, dtype: DType) -> Callable[[Any], Any]:
     return convert
 
 
-def _converted(op: str, value: Any, dtype: DType) -> Any:
+def _converted(op: str, value: object, dtype: DType) -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and dtype is not types.string:
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
@@ -228,5 +228,5 @@ def _rounded(op: str, value: float | np.floating[Any], dtype: DType) -> Any:
     return made
 
 
-def untouched(value: Any) -> Any:
+def untouched(value: object) -> Any:
     return value

@@ -144,7 +144,7 @@ def current_graph() -> Graph:
     return graph  # type: ignore[return-value]
 
 
-def outside_of_graphs(function: Callable[..., T], *args: Any) -> T:
+def outside_of_graphs(function: Callable[..., T], *args: object) -> T:
     """What *function* gives, called where no graph is being built: kernels are called so, wherever the run is."""
     if building.get() is None:
         return function(*args)
@@ -251,7 +251,7 @@ def colocate_with(op: Tensor | Node) -> Iterator[None]:
         graph._colocation.pop()
 
 
-def as_node(value: Any) -> Node:
+def as_node(value: object) -> Node:
     """The operation that *value*, a tensor or an operation, is of; InvalidTypeError for anything else."""
     if isinstance(value, Tensor):
         return value.op

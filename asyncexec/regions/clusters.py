@@ -368,14 +368,12 @@ class _Finder:
         """When a Merge of branches is live: whenever one side or another of a predicate is, or nobody knows."""
         lives = [_ALWAYS if self._is_given(tensor) else self._live_of(tensor) for tensor in node.inputs]
         common = frozenset.intersection(*lives)
-        rests = [live - common for live in lives]
-        if all(len(rest) == 1 for rest in rests):
-            tokens = [token for rest in rests for token in rest]
-            source, index, (num_sides, _) = tokens[0]
-            if len(tokens) == (num_sides or 2):
-                sides = {(source, index, (num_sides, side)) for side in range(len(tokens))}
-                if sides == set(tokens):
-                    return common
+        if all(len(live) == len(common) + 1 for live in lives):
+            tokens = frozenset.union(*lives) - common
+            source, index, (num_sides, _) = next(iter(tokens))
+            sides = {(source, index, (num_sides, side)) for side in range(len(lives))}
+            if len(lives) == (num_sides or 2) and tokens == sides:
+                return common
         return _itself(node)
 
     def _check_round(self, node: Node, live: _Liveness) -> None:

@@ -38,7 +38,7 @@ def _is_partition(choices: Sequence[Liveness], sides: Mapping[Value, int]) -> bo
     return False
 
 
-def truth(pred: Any) -> bool:
+def truth(pred: object) -> bool:
     """Whether a predicate holds; InvalidArgumentError unless it is a scalar."""
     _check_scalar(pred)
     return bool(pred)

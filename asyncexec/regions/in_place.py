@@ -16,7 +16,7 @@ _ARITHMETIC: Final = frozenset(map(id, (operator.add, operator.sub, operator.mul
 _EXACT: Final = frozenset({np.maximum, np.minimum, np.sqrt})  # the same bits wherever they write to
 
 
-def may_overwrite(kernel: Any) -> bool:
+def may_overwrite(kernel: object) -> bool:
     """Whether *kernel* gives the same when it writes over its first input."""
     return id(kernel) in _ARITHMETIC or (isinstance(kernel, np.ufunc) and kernel in _EXACT)
 
@@ -24,7 +24,7 @@ def may_overwrite(kernel: Any) -> bool:
 def overwriting(kernel: Kernel) -> Kernel:
     """*kernel*, which writes over its first input if that is an array."""
 
-    def call(first: Any, *others: Any) -> Any:
+    def call(first: object, *others: object) -> Any:
         return kernel(first, *others, out=first if isinstance(first, np.ndarray) else None)
 
     return call

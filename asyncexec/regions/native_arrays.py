@@ -273,14 +273,14 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self.array)
 
-    def __getitem__(self, where: Any) -> NativeArray:
+    def __getitem__(self, where: object) -> NativeArray:
         places = where if isinstance(where, tuple) else (where,)
         if not all(each is None or each is Ellipsis or isinstance(each, (int, np.integer, slice)) for each in places):
             raise NotNativeError
         rest = () if any(each is Ellipsis for each in places) else (Ellipsis,)  # without one, a number would be a copy
         return self._like(self.array[(*places, *rest)])
 
-    def reshape(self, *shape: Any) -> NativeArray:
+    def reshape(self, *shape: object) -> NativeArray:
         return self._like(self.array.reshape(*shape))
 
     def transpose(self, *axes: Any) -> NativeArray:
@@ -319,7 +319,7 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._to.cost += _CALL * made.size + self.size // 2
         return made
 
-    def take(self, indices: Any, axis: int = 0) -> NativeArray:
+    def take(self, indices: object, axis: int = 0) -> NativeArray:
         """The parts at *indices* along the first axis; one out of range is left to Python."""
         return _take(self._to, self.array, indices, axis)
 
@@ -381,7 +381,7 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # What would ask for the numbers.
 
-    def __array__(self, *_: Any, **__: Any) -> Array:
+    def __array__(self, *_: object, **__: object) -> Array:
         raise NotNativeError
 
     def __iter__(self) -> Iterator[Any]:
@@ -394,14 +394,14 @@ class NativeArray(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotNativeError
 
 
-def _of_dtype(value: Any, dtype: np.dtype[Any]) -> Array:
+def _of_dtype(value: object, dtype: np.dtype[Any]) -> Array:
     """*value* as an array; Python's numbers have no dtype of their own."""
     if type(value) is float and dtype.kind != "f":
         raise NotNativeError
     return np.asarray(value, dtype) if type(value) in (int, float) else np.asarray(value)
 
 
-def _concatenate(to: ArrayEmitter, parts: Sequence[Any], axis: int = 0) -> NativeArray:
+def _concatenate(to: ArrayEmitter, parts: Sequence[object], axis: int = 0) -> NativeArray:
     arrays = [part.array if isinstance(part, NativeArray) else to.hold(np.asarray(part)) for part in parts]
     made = NativeArray(to, to.keep(np.concatenate(arrays, axis)))
     if any(array.dtype != made.dtype for array in arrays):
@@ -414,7 +414,7 @@ def _concatenate(to: ArrayEmitter, parts: Sequence[Any], axis: int = 0) -> Nativ
     return made
 
 
-def _choose(to: ArrayEmitter, inputs: Sequence[Any]) -> NativeArray:
+def _choose(to: ArrayEmitter, inputs: Sequence[object]) -> NativeArray:
     arrays = [to.hold(np.asarray(each.array if isinstance(each, NativeArray) else each)) for each in inputs]
     made = NativeArray(to, to.keep(np.where(*arrays)))
     if arrays[0].dtype != np.bool_ or any(array.dtype != made.dtype for array in arrays[1:]):
@@ -423,7 +423,7 @@ def _choose(to: ArrayEmitter, inputs: Sequence[Any]) -> NativeArray:
     return made
 
 
-def _take(to: ArrayEmitter, params: Array, indices: Any, axis: int) -> NativeArray:
+def _take(to: ArrayEmitter, params: Array, indices: object, axis: int) -> NativeArray:
     if not isinstance(indices, NativeArray) or normalize_axis_index(axis, params.ndim) or not indices.ndim:
         raise NotNativeError
     places = indices.array

@@ -58,7 +58,7 @@ class Emitter:
         self.lines.append(f" {name} = {text}")
         return name
 
-    def constant(self, value: Any) -> Operand:
+    def constant(self, value: object) -> Operand:
         """What stands for *value*; NotNativeError if nothing does.
 
         A float is hidden: what LLVM computes itself may have another NaN than the processor gives.

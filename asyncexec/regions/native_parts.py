@@ -291,7 +291,7 @@ def part_of(statement: Piece | Repeat, at: Lifetimes, rounds: int, replace: Repl
     return NativePart(statement, takes, gives, traffic.num_calls, replace)
 
 
-def types_of(values: Iterable[Any]) -> tuple[ScalarType, ...] | None:
+def types_of(values: Iterable[object]) -> tuple[ScalarType, ...] | None:
     """The types of *values*, if native code knows all of them."""
     kinds = tuple(map(type, values))
     return kinds if all(kind in LLVM_NAMES for kind in kinds) else None

@@ -72,14 +72,14 @@ class _Element(np.lib.mixins.NDArrayOperatorsMixin):
         out.operand = result
         return out
 
-    def __array_function__(self, *call: Any) -> Any:
+    def __array_function__(self, *call: object) -> Any:
         raise NotNativeError
 
     def __bool__(self) -> bool:
         raise NotNativeError
 
 
-def _operand_of(to: Emitter, value: Any, like: Operand) -> Operand:
+def _operand_of(to: Emitter, value: object, like: Operand) -> Operand:
     """What stands for *value*; a number of Python's is of the type of *like*."""
     if isinstance(value, _Element):
         return value.operand

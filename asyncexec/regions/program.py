@@ -42,7 +42,7 @@ class Value:
 
     __slots__ = ("constant", "depth", "is_number", "is_scalar", "unit")
 
-    def __init__(self, unit: Unit | None = None, constant: Any = NOTHING, *, is_scalar: bool = False) -> None:
+    def __init__(self, unit: Unit | None = None, constant: object = NOTHING, *, is_scalar: bool = False) -> None:
         self.unit: Unit | None = unit
         self.constant: Any = constant
         self.is_scalar: bool = is_scalar

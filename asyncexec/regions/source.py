@@ -139,7 +139,7 @@ class _Writer:
     def _text(self, value: Value, function: _Function | None = None) -> str:
         return f"v{self._at.names[value]}" if value.constant is NOTHING else self._global("c", value.constant, function)
 
-    def _global(self, kind: str, thing: Any, function: _Function | None = None) -> str:
+    def _global(self, kind: str, thing: object, function: _Function | None = None) -> str:
         name = self._global_names.get(id(thing))
         if name is None:
             name = self._global_names[id(thing)] = f"{kind}{len(self._global_names)}"

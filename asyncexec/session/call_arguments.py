@@ -27,14 +27,14 @@ def as_tuple(targets: Any) -> tuple[Any, ...]:
         raise InvalidTypeError(f"targets is {type(targets).__name__} {targets!r}, not a list of operations") from None
 
 
-def as_feed_keys(feeds: Any) -> tuple[Any, ...]:
+def as_feed_keys(feeds: object) -> tuple[Any, ...]:
     """The keys of what a partial run may be fed; InvalidTypeError if there are values, too."""
     if isinstance(feeds, Mapping):
         raise InvalidTypeError("a partial run begins with the names of its feeds, not their values", hint="list(feeds)")
     return as_tuple(feeds)
 
 
-def checked_options(options: Any, *, has_journal: bool = True) -> RunOptions:
+def checked_options(options: object, *, has_journal: bool = True) -> RunOptions:
     """*options*, if they are RunOptions; else InvalidTypeError.
 
     FailedPreconditionError if they ask for a journal that the session has not.
@@ -50,12 +50,12 @@ def checked_options(options: Any, *, has_journal: bool = True) -> RunOptions:
     )
 
 
-def feed_tensors(graph: Graph, keys: Sequence[Any]) -> tuple[Tensor, ...]:
+def feed_tensors(graph: Graph, keys: Sequence[object]) -> tuple[Tensor, ...]:
     """The tensors of *graph* that *keys* mean; errors as of fed_tensor, and where one is fed twice."""
     return run_at_once(feed_tensors_stage(graph, keys))
 
 
-def feed_tensors_stage(graph: Graph, keys: Sequence[Any]) -> Stage[tuple[Tensor, ...]]:
+def feed_tensors_stage(graph: Graph, keys: Sequence[object]) -> Stage[tuple[Tensor, ...]]:
     """The same as a stage."""
     feeds: dict[tuple[Node, int], Tensor] = {}
     for start in range(0, len(keys), STRIDE):
@@ -68,12 +68,12 @@ def feed_tensors_stage(graph: Graph, keys: Sequence[Any]) -> Stage[tuple[Tensor,
     return tuple(feeds.values())
 
 
-def target_nodes(graph: Graph, targets: Iterable[Any]) -> list[Node]:
+def target_nodes(graph: Graph, targets: Iterable[object]) -> list[Node]:
     """The operations of *graph* that *targets* mean; errors as of element."""
     return run_at_once(target_nodes_stage(graph, as_tuple(targets)))
 
 
-def target_nodes_stage(graph: Graph, targets: Sequence[Any]) -> Stage[list[Node]]:
+def target_nodes_stage(graph: Graph, targets: Sequence[object]) -> Stage[list[Node]]:
     """The same as a stage."""
     nodes: list[Node] = []
     for start in range(0, len(targets), STRIDE):
@@ -83,7 +83,7 @@ def target_nodes_stage(graph: Graph, targets: Sequence[Any]) -> Stage[list[Node]
     return nodes
 
 
-def read_call(fetches: Any, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+def read_call(fetches: object, feeds: Feeds, targets: Sequence[object]) -> tuple[tuple[Any, ...], Any]:
     """What the executors of a run are cached by, and the values of its feeds.
 
     A mapping that is no dict is read here and now, where its errors are the caller's.
@@ -101,14 +101,14 @@ def read_call(fetches: Any, feeds: Feeds, targets: Sequence[Any]) -> tuple[tuple
     return key, values if keys is feeds else _read_values(keys, values)
 
 
-def _read_values(keys: Collection[Any], values: Iterable[Any]) -> tuple[Any, ...]:
+def _read_values(keys: Collection[object], values: Iterable[object]) -> tuple[Any, ...]:
     found = tuple(values)
     if len(found) != len(keys):
         raise InvalidArgumentError(f"feeds has {len(keys)} keys and {len(found)} values")
     return found
 
 
-def bad_call(feeds: Any, error: Exception) -> OpError:
+def bad_call(feeds: object, error: Exception) -> OpError:
     """What is wrong with a call of run() whose arguments are not what they look like."""
     if isinstance(error, RecursionError):
         return InvalidArgumentError("the fetches are nested too deeply")

@@ -239,7 +239,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
             )
         return await self._runner.run(prepared, values, options, metadata)
 
-    def _call(self, key: Any, feeds: Feeds) -> Any:
+    def _call(self, key: object, feeds: Feeds) -> Any:
         """What run() gives for that structure key; NotCalledError where it may await, or call a function of users."""
         prepared = self._cache.get((key, *feeds))
         if prepared is None or self._is_guarded or prepared.tells_step or self._spans.hooks:
@@ -251,11 +251,11 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
 
     async def _run_admitted(
         self,
-        key: Any,
+        key: object,
         known: ExecutorsAndKeys | FetchMapper,
-        feed_keys: Sequence[Any],
-        targets: Iterable[Any],
-        values: Sequence[Any],
+        feed_keys: Sequence[object],
+        targets: Iterable[object],
+        values: Sequence[object],
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
         run: Callable[..., Awaitable[Any]] | None = None,
@@ -298,7 +298,7 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
         key = (structure_key(fetches), *feed_keys, TARGETS, *wanted)
         traced = () if metadata is None else (RunOptions(trace=True), metadata)
 
-        async def run(*values: Any) -> Any:
+        async def run(*values: object) -> Any:
             if len(values) != num_feeds:
                 raise InvalidArgumentError(f"this callable takes {num_feeds} values, not {len(values)}")
             prepared = self._cache.get(key)
@@ -433,10 +433,10 @@ class Session(SessionStreams, SessionEvents, SessionRuns, SessionSaver, ShownSes
 
     async def _prepare(
         self,
-        key: Any,
+        key: object,
         mapper: FetchMapper,
-        feed_keys: Sequence[Any],
-        targets: Iterable[Any],
+        feed_keys: Sequence[object],
+        targets: Iterable[object],
         *,
         is_shared: bool = True,
         worker: str | None = None,

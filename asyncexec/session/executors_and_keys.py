@@ -110,13 +110,13 @@ class ExecutorsAndKeys:
             hint="fetch what cond or while_loop returns",
         )
 
-    def convert(self, values: Collection[Any]) -> list[Any]:
+    def convert(self, values: Collection[object]) -> list[Any]:
         """The *values* fed, one for each feed, as they travel along edges; LargeFeedError if that would take long."""
         if len(values) > PART:
             raise LargeFeedError
         return list(map(call, self.guarded, values))
 
-    def convert_large(self, values: Sequence[Any]) -> Stage[list[Any]]:
+    def convert_large(self, values: Sequence[object]) -> Stage[list[Any]]:
         """The same as a stage, however large they are."""
         converted: list[Any] = []
         for tensor, convert, value in zip(self.feeds, self.converters, values, strict=True):
@@ -136,10 +136,10 @@ class Permuted(ExecutorsAndKeys):
     base: ExecutorsAndKeys
     order: Callable[[Sequence[Any]], Sequence[Any]]
 
-    def convert(self, values: Collection[Any]) -> list[Any]:
+    def convert(self, values: Collection[object]) -> list[Any]:
         return self.base.convert(self.order(list(values)))
 
-    def convert_large(self, values: Sequence[Any]) -> Stage[list[Any]]:
+    def convert_large(self, values: Sequence[object]) -> Stage[list[Any]]:
         return self.base.convert_large(self.order(values))
 
     @classmethod
@@ -171,8 +171,8 @@ def build_executors(
     state: GraphExecutionState,
     graph: Graph,
     mapper: FetchMapper,
-    feed_keys: Sequence[Any],
-    targets: Sequence[Any],
+    feed_keys: Sequence[object],
+    targets: Sequence[object],
     shared: MutableMapping[Any, ExecutorsAndKeys] | None = None,
     worker: str | None = None,
 ) -> Stage[ExecutorsAndKeys]:
@@ -291,8 +291,8 @@ async def build_in_slices(
     state: GraphExecutionState,
     graph: Graph,
     mapper: FetchMapper,
-    feed_keys: Sequence[Any],
-    targets: Sequence[Any],
+    feed_keys: Sequence[object],
+    targets: Sequence[object],
     shared: MutableMapping[Any, ExecutorsAndKeys] | None,
     worker: str | None = None,
 ) -> ExecutorsAndKeys:

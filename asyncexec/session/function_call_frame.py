@@ -49,7 +49,7 @@ def feed_converter(tensor: Tensor, *, is_guarded: bool = False) -> Converter:
     if is_guarded and not shape.is_fully_defined:
         return _small_converter(np_dtype, accepts, slow)
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> Any:
         if type(value) is np.ndarray and value.dtype == np_dtype and value.ndim and accepts(value.shape):
             return value
         return slow(value)
@@ -107,7 +107,7 @@ def _scalar_converter(
 def _small_converter(np_dtype: np.dtype[Any], accepts: Callable[[Any], bool], slow: Converter) -> Converter:
     """A guarded converter of a tensor whose size is not known."""
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> Any:
         if type(value) is np.ndarray and value.dtype == np_dtype and value.ndim and accepts(value.shape):
             if value.nbytes > MAX_BYTES:
                 raise LargeFeedError
@@ -122,7 +122,7 @@ def takes_lists(tensor: Tensor) -> bool:
     return tensor.dtype.base_dtype is types.object and bool(tensor.shape.rank)
 
 
-def convert_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
+def convert_in_slices(tensor: Tensor, convert: Converter, value: object) -> Stage[Any]:
     """What *convert*, a converter of *tensor*, makes of *value*, as a stage: what is large is converted in pieces."""
     dtype = tensor.dtype.base_dtype
     if takes_lists(tensor):
@@ -141,14 +141,14 @@ def detaching(tensor: Tensor, convert: Converter) -> Converter:
     if dtype.is_opaque or dtype is types.string or tensor.op.output_shapes[tensor.index].dims == ():
         return convert  # strings are converted to a new array anyway
 
-    def convert_and_detach(value: Any) -> Any:
+    def convert_and_detach(value: object) -> Any:
         converted = convert(value)
         return converted if type(value) is list or type(value) is tuple else detach(converted)
 
     return convert_and_detach
 
 
-def takes_long_to_detach(value: Any, dtype: DType) -> bool:
+def takes_long_to_detach(value: object, dtype: DType) -> bool:
     """Whether to convert *value* to *dtype* for ``detaching`` is to be done in pieces."""
     if not is_large(value, None):
         return False
@@ -157,7 +157,7 @@ def takes_long_to_detach(value: Any, dtype: DType) -> bool:
     return not dtype.is_opaque and not (value.dtype == dtype.as_numpy_dtype and is_frozen(value))
 
 
-def detach_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[Any]:
+def detach_in_slices(tensor: Tensor, convert: Converter, value: object) -> Stage[Any]:
     """What ``detaching`` gives, as a stage: what is large is converted, or copied, in pieces."""
     dtype = tensor.dtype.base_dtype
     if dtype.is_opaque:
@@ -168,7 +168,7 @@ def detach_in_slices(tensor: Tensor, convert: Converter, value: Any) -> Stage[An
     return keep(converted) if converted is value or converted.base is not None else freeze(converted)  # copied once
 
 
-def fed_tensor(graph: Graph, key: Any) -> Tensor:
+def fed_tensor(graph: Graph, key: object) -> Tensor:
     """The tensor of *graph* that *key*, a key of feeds, means.
 
     Raises:
@@ -188,7 +188,7 @@ def fed_tensor(graph: Graph, key: Any) -> Tensor:
     return tensor
 
 
-def _checked_object(tensor: Tensor, value: Any) -> Any:
+def _checked_object(tensor: Tensor, value: object) -> Any:
     """*value*, for feeding *tensor*, unless it is a tensor itself."""
     if isinstance(value, Tensor):
         raise InvalidTypeError(
@@ -197,14 +197,14 @@ def _checked_object(tensor: Tensor, value: Any) -> Any:
     return value
 
 
-def _checked_objects(tensor: Tensor, is_guarded: bool, value: Any) -> Any:
+def _checked_objects(tensor: Tensor, is_guarded: bool, value: object) -> Any:
     """The same, where *tensor* takes lists."""
     if is_guarded and isinstance(value, (list, tuple)) and is_large(value, None):
         raise LargeFeedError
     return run_at_once(_objects_in_slices(tensor, value))
 
 
-def _objects_in_slices(tensor: Tensor, value: Any) -> Stage[Any]:
+def _objects_in_slices(tensor: Tensor, value: object) -> Stage[Any]:
     if not isinstance(_checked_object(tensor, value), (list, tuple)):
         return value
     try:
@@ -249,7 +249,7 @@ class SlowConverter:
         self._shape = tensor.op.output_shapes[tensor.index]
         self.dtype: DType = tensor.dtype.base_dtype
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> Any:
         tensor = self._tensor
         _checked_object(tensor, value)
         value = self.as_numpy(value)
@@ -260,7 +260,7 @@ class SlowConverter:
         self.check_shape(converted)
         return converted
 
-    def as_numpy(self, value: Any) -> Any:
+    def as_numpy(self, value: object) -> Any:
         """*value*, as a numpy array if it is an array of another library."""
         try:
             return without_library(value)
@@ -275,7 +275,7 @@ class SlowConverter:
                 array = array.astype(self.dtype.as_numpy_dtype)  # as TensorFlow's session: arrays are truncated
         return self.convert_nest(array)
 
-    def convert_nest(self, nest: Any) -> Any:
+    def convert_nest(self, nest: object) -> Any:
         """A Python value as it travels along edges, whatever its shape."""
         try:
             converted, _ = as_tensor_value(nest, self.dtype)
@@ -305,7 +305,7 @@ class _GuardedConverter(SlowConverter):
 
     __slots__ = ()
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> Any:
         value = self.as_numpy(value)
         if is_large(value, self.dtype):
             raise LargeFeedError

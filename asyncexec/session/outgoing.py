@@ -31,13 +31,13 @@ def may_be_scalar(tensor: Tensor) -> bool:
     return not tensor.dtype.is_opaque and tensor.shape.rank in (0, None)
 
 
-def python_scalar(value: Any) -> Any:
+def python_scalar(value: object) -> Any:
     """The bool, int, float or complex that a numpy scalar is; any other value as ``as_text`` gives it."""
     # Not bytes of numpy's, which a session handle is.
     return value.item() if isinstance(value, np.generic) and not isinstance(value, np.flexible) else as_text(value)
 
 
-def as_text(value: Any) -> Any:
+def as_text(value: object) -> Any:
     """Bytes that are UTF-8 as str, any other value itself."""
     if type(value) is bytes:
         try:
@@ -47,11 +47,11 @@ def as_text(value: Any) -> Any:
     return value
 
 
-def _unshared_text(value: Any) -> Any:
+def _unshared_text(value: object) -> Any:
     return _unshared(as_text(value))
 
 
-def _unshared(value: Any) -> Any:
+def _unshared(value: object) -> Any:
     """*value*, or a view of an array that is kept: not even the shape of that one can be changed by way of it."""
     return value.view() if type(value) is np.ndarray and not value.flags.writeable else value
 

@@ -66,7 +66,7 @@ class StepRunner:
         self.state_finder: StateFinder = state_finder
         self._retries = retries
 
-    def call(self, prepared: ExecutorsAndKeys, values: Collection[Any], converts: bool = False) -> Any:
+    def call(self, prepared: ExecutorsAndKeys, values: Collection[object], converts: bool = False) -> Any:
         """The caller's nest, by the plan that is one plain function: no task, no step, no suspension.
 
         What the values are is looked at where they are taken, unless the call *converts* them all the same.
@@ -117,7 +117,7 @@ class StepRunner:
     def run(
         self,
         prepared: ExecutorsAndKeys,
-        values: Collection[Any],
+        values: Collection[object],
         options: RunOptions | None = None,
         metadata: RunMetadata | None = None,
         journaled: JournaledStep | None = None,
@@ -134,7 +134,7 @@ class StepRunner:
     async def _run_again(
         self,
         prepared: ExecutorsAndKeys,
-        values: Sequence[Any],
+        values: Sequence[object],
         retries: int,
         options: RunOptions | None,
         metadata: RunMetadata | None,
@@ -162,7 +162,7 @@ class StepRunner:
     async def _run_once(
         self,
         prepared: ExecutorsAndKeys,
-        values: Collection[Any],
+        values: Collection[object],
         options: RunOptions | None,
         metadata: RunMetadata | None,
         journaled: JournaledStep | None,
@@ -215,7 +215,7 @@ class StepRunner:
         return prepared.result(values, options)
 
     def _begin_trace(
-        self, prepared: ExecutorsAndKeys, feeds: Sequence[Any]
+        self, prepared: ExecutorsAndKeys, feeds: Sequence[object]
     ) -> tuple[StepStatsCollector, TraceToken | None]:
         """What is told of the step, and what ``end_trace`` takes, if others see it as well."""
         collector = take_collector() or StepStatsCollector(self._clock)

@@ -177,7 +177,7 @@ class KernelStats:
             if other_id in others._sized:
                 self._sized[item_id] = replace(others._sized[other_id])
 
-    def have_grown(self, feeds: Sequence[Any]) -> bool:
+    def have_grown(self, feeds: Sequence[object]) -> bool:
         """Whether *feeds* are so much larger than those of the last step that one with them is to be careful."""
         last, self._last = self._last, [_size_of(value) for value in feeds]
         if len(last) != len(self._last):
@@ -205,7 +205,7 @@ class KernelStats:
             yield
         return found
 
-    def stays_inline(self, item_id: int, inputs: Sequence[Any]) -> bool:
+    def stays_inline(self, item_id: int, inputs: Sequence[object]) -> bool:
         """Whether a CAREFUL kernel is called inline with *inputs*; if not, it is SIZED from now on."""
         quick = self._quick_keys.get(item_id)
         key = None
@@ -239,7 +239,7 @@ class KernelStats:
         """Count a call on a worker, or one that took long."""
         self.num_away[item_id] = self.num_away.get(item_id, 0) + 1
 
-    def watch(self, item_id: int, coroutine: Awaitable[Any]) -> Awaitable[Any]:
+    def watch(self, item_id: int, coroutine: Awaitable[object]) -> Awaitable[Any]:
         """*coroutine*, a call of an async kernel; timed, if it is the first or one in 16: that costs a microsecond."""
         count = self._num_awaited[item_id]
         self._num_awaited[item_id] = count + 1
@@ -247,7 +247,9 @@ class KernelStats:
             return coroutine
         return watched(coroutine, self.items[item_id].node, self.holds)
 
-    def update_inline(self, item_id: int, elapsed_ns: int, inputs: Sequence[Any] = (), outputs: Any = None) -> None:
+    def update_inline(
+        self, item_id: int, elapsed_ns: int, inputs: Sequence[object] = (), outputs: object = None
+    ) -> None:
         """Take a sample of a sync kernel that ran inline, and was not cheap, into account."""
         note_slow = getattr(self.items[item_id].kernel, "note_slow", None)
         if note_slow is not None:  # a region, which knows what was at work in it
@@ -315,7 +317,7 @@ def _is_builtin(item: NodeItem) -> bool:
     return item.node.properties.registration.kernel is None and not makes_text(item.node)
 
 
-def _are_scalars(inputs: Sequence[Any]) -> bool:
+def _are_scalars(inputs: Sequence[object]) -> bool:
     return 0 < len(inputs) <= _FEW and all(type(value) in SCALAR_TYPES for value in inputs)
 
 
@@ -348,7 +350,7 @@ def _first_place(item: NodeItem) -> int:
     return WORKER if _is_wide(item) else CAREFUL if may_expand(item.node) else INLINE
 
 
-def _are_crossed(inputs: Sequence[Any]) -> bool:
+def _are_crossed(inputs: Sequence[object]) -> bool:
     """Whether *inputs* are two arrays that an elementwise kernel makes a larger one of, as a row and a column."""
     if len(inputs) != 2:
         return False
@@ -371,7 +373,7 @@ def _may_be_size(value: Any) -> bool:
     return bool(value.size <= _FEW if kind in "iu" else kind == "f" and value.size == 1)
 
 
-def has_large(values: Sequence[Any]) -> bool:
+def has_large(values: Sequence[object]) -> bool:
     """Whether one of *values* is an array, or a string, or has strings, of more than LARGE_SIZE bytes."""
     for value in values:
         if type(value) is np.ndarray:
@@ -382,12 +384,12 @@ def has_large(values: Sequence[Any]) -> bool:
     return False
 
 
-def num_bytes(inputs: Sequence[Any]) -> int:
+def num_bytes(inputs: Sequence[object]) -> int:
     """The size of a kernel's inputs; Python objects count as one byte."""
     return sum(map(_size_of, inputs))
 
 
-def _size_of(value: Any) -> int:
+def _size_of(value: object) -> int:
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         step = -(-value.size // _MOST_TEXTS) or 1
         return value.nbytes + step * sum([len(each) for each in value.flat[::step] if type(each) is bytes])

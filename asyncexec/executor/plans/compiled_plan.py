@@ -142,7 +142,7 @@ class CompiledPlan:
         """Whether ``call`` is worth a try, where the plan is not plain: what it does seems to be native code by now."""
         return self.num_tries > 0 and self._code.is_native
 
-    def call(self, take: Take, feeds: Collection[Any]) -> list[Any] | None:
+    def call(self, take: Take, feeds: Collection[object]) -> list[Any] | None:
         """What *take*, or the ``entry``, gives for *feeds*; raises what the step fails with."""
         clock = self.clock
         start = 0 if self._is_light else clock()
@@ -158,7 +158,7 @@ class CompiledPlan:
                 self.note(elapsed)
         return values
 
-    def start(self, feeds: Sequence[Any] | None) -> CompiledState:
+    def start(self, feeds: Sequence[object] | None) -> CompiledState:
         """A step with the values of *feeds*, or one that begins when ``deliver_feed`` has brought the last of them."""
         return CompiledState(self, feeds, self._slice_ns)
 
@@ -292,7 +292,7 @@ def _rounds(calls: Iterable[tuple[Line | None, FrameType]]) -> Iterator[str]:
             yield from (f"{loop.frame} {names[loop.base] + names[loop.index]}" for loop in line.loops)
 
 
-def _once(function: Callable[..., list[Any]], *feeds: Any) -> Generator[None, None, list[Any]]:
+def _once(function: Callable[..., list[Any]], *feeds: object) -> Generator[None, None, list[Any]]:
     """What a plain function gives, in the form of one that goes on in slices."""
     yield from ()
     return function(*feeds)

@@ -78,7 +78,7 @@ class CompiledState(StepScope):
         "_values",
     )
 
-    def __init__(self, plan: SlicedPlan, feeds: Sequence[Any] | None, slice_ns: int) -> None:
+    def __init__(self, plan: SlicedPlan, feeds: Sequence[object] | None, slice_ns: int) -> None:
         super().__init__(slice_ns, plan.holds)
         self._plan = plan
         self._feeds: list[Any] = []  # as long as some are missing
@@ -99,7 +99,7 @@ class CompiledState(StepScope):
         self._feeds = [NOTHING] * self._num_missing
         self._values = [NOTHING] * self._plan.num_fetches
 
-    def deliver_feed(self, index: int, value: Any) -> None:
+    def deliver_feed(self, index: int, value: object) -> None:
         self._feeds[index] = value
         self._num_missing -= 1
         if not self._num_missing and self._failure is None:
@@ -117,7 +117,7 @@ class CompiledState(StepScope):
         self._values = []
         return True
 
-    def restart(self, feeds: Sequence[Any] | None, waiter: Waiter) -> None:
+    def restart(self, feeds: Sequence[object] | None, waiter: Waiter) -> None:
         self._waiter = waiter
         if feeds is not None:
             self._generator = self._plan.begin(*feeds)
@@ -145,7 +145,7 @@ class CompiledState(StepScope):
             self._launch(request)
         return self.holds.clock.now_ns()
 
-    def _go_on(self, resume: Callable[[Any], Request | None], value: Any, end: int) -> Request | None:
+    def _go_on(self, resume: Callable[[Any], Request | None], value: object, end: int) -> Request | None:
         """Run until something is to be awaited, the time *end* has come, or the step has ended or failed."""
         plan, generator = self._plan, self._generator
         now_ns = self.holds.clock.now_ns

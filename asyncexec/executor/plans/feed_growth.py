@@ -110,7 +110,7 @@ class FeedGrowth:
         self._limit = limit
         limit(self._most)
 
-    def admits(self, feeds: Sequence[Any]) -> bool:
+    def admits(self, feeds: Sequence[object]) -> bool:
         """Whether a compiled step may have *feeds*."""
         for position, most in self._most.items():
             if num_bytes((feeds[position],)) > most:
@@ -120,7 +120,7 @@ class FeedGrowth:
         key, numbers = self._numbers(feeds)
         return key is not None and any(_is_within(numbers, most) for most in self._seen.get(key, ()))
 
-    def begin(self, feeds: Sequence[Any]) -> BegunStep:
+    def begin(self, feeds: Sequence[object]) -> BegunStep:
         """What a general executor's step with *feeds* is to bring to its end."""
         sizes = {position: num_bytes((feeds[position],)) for position in self._most}
         return BegunStep(sizes, *self._numbers(feeds), self._count(), self._epoch)
@@ -178,7 +178,7 @@ class FeedGrowth:
         return total
 
 
-def _key_of(value: Any) -> Any:
+def _key_of(value: object) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return value.shape, *value.reshape(-1).tolist()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -186,7 +186,7 @@ def _key_of(value: Any) -> Any:
     return value if isinstance(value, bytes) else None  # a state that is not there yet, say
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject
 
 

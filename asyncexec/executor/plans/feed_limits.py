@@ -8,7 +8,7 @@ it has had in the general executor go there, and are measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class InputBytes(NamedTuple):
     positions: tuple[int, ...]
     num_bytes: int
 
-    def with_feeds(self, feeds: Sequence[Any]) -> int:
+    def with_feeds(self, feeds: Sequence[object]) -> int:
         """How many they are with *feeds*; -1 where one of these is no array."""
         size = self.num_bytes
         for position in self.positions:
@@ -80,7 +80,7 @@ class FeedLimits:
         self._limits.append((stats, item_id, found))
         return True
 
-    def admit(self, feeds: Sequence[Any]) -> bool:
+    def admit(self, feeds: Sequence[object]) -> bool:
         """Whether all kernels have been quick with inputs as large as *feeds* make them."""
         for stats, item_id, input_bytes in self._limits:
             size = input_bytes.with_feeds(feeds)

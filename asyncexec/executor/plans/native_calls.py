@@ -72,7 +72,7 @@ class NativeCounter:
         self._tries = 0
         self._num_given = len(part.gives) if isinstance(part.statement, Repeat) else None
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, *values: object) -> Any:
         self._left -= self.part.work
         if self._left <= 0 and not self.types and self._values is None:
             self._ask(values)
@@ -112,7 +112,7 @@ class NativeCounter:
         self._tries += 1
         return self._tries < _MAX_TRIES
 
-    def _ask(self, values: tuple[Any, ...]) -> None:
+    def _ask(self, values: tuple[object, ...]) -> None:
         if isinstance(self.part.statement, Repeat) and self.part.statement.has_arrays:
             self._values = values
             COMPILER.submit(self)

@@ -37,7 +37,7 @@ from asyncexec.regions.schedule import Block, Repeat
 _STRETCH_NS: Final = NS_PER_MS // 4  # of calls that were put off
 
 
-def made(part: NativePart, values: Sequence[Any]) -> NativeLoop:
+def made(part: NativePart, values: Sequence[object]) -> NativeLoop:
     """The native code of *part*, tried on *values*; NotNativeError if there is none, UntriedError if it did nothing."""
     text = write_loop_of_arrays(part, values, Pauses())
     loop = NativeLoop(text, len(part.gives))
@@ -51,7 +51,7 @@ def made(part: NativePart, values: Sequence[Any]) -> NativeLoop:
     return loop
 
 
-def _others(takes: Sequence[Slot], values: Sequence[Any]) -> list[Any]:
+def _others(takes: Sequence[Slot], values: Sequence[object]) -> list[Any]:
     """Random floats in place of those of arrays: those that were met may be zeros, and tell little."""
     random = np.random.default_rng(len(values))
     return [
@@ -84,7 +84,7 @@ class NativeLoop:
         self._constants = merged(ranges_of(each for each in text.constants if each.flags.c_contiguous))
         self._call = ctypes.PYFUNCTYPE(ctypes.c_int)(COMPILER.load(text.text, self))
 
-    def __call__(self, *values: Any) -> tuple[Any, ...]:
+    def __call__(self, *values: object) -> tuple[Any, ...]:
         given = values[: self._num_given]
         if not all(map(_put, self._takes, values)) or self._has_overlap(values):
             return False, 0, *given
@@ -111,12 +111,12 @@ class NativeLoop:
         threads = blas_threads() if self._products > SHORT else None
         return self._call() if threads is None else int(threads.call(self._call, (), self._products))
 
-    def _has_overlap(self, values: Sequence[Any]) -> bool:
+    def _has_overlap(self, values: Sequence[object]) -> bool:
         """Whether two arrays that native code would read are, in part, one."""
         arrays = (value for slot, value in zip(self._takes, values, strict=True) if slot.place is not None)
         return overlap([*ranges_of(each for each in arrays if type(each) is np.ndarray), *self._constants])
 
-    def _catch_up(self, put_off: PutOff, values: Sequence[Any], gives: Sequence[Any], num_rounds: int) -> Any:
+    def _catch_up(self, put_off: PutOff, values: Sequence[object], gives: Sequence[object], num_rounds: int) -> Any:
         """The variable after the calls that native code has put off."""
         kernel, variable = put_off.kernel, values[put_off.variable]
         for number in range(num_rounds):
@@ -153,14 +153,14 @@ def _put(slot: Slot, value: Any) -> bool:
     return True
 
 
-def _given(slot: Slot, value: Any) -> Any:
+def _given(slot: Slot, value: object) -> Any:
     """What has become of the variable that was *value*."""
     if slot.place is None:
         return value
     return slot.place.copy() if slot.place.ndim else slot.place[()]
 
 
-def _gives_the_same(part: NativePart, values: Sequence[Any], num_rounds: int, gives: Sequence[Any]) -> bool:
+def _gives_the_same(part: NativePart, values: Sequence[object], num_rounds: int, gives: Sequence[object]) -> bool:
     """Whether kernels give that, too, after so many rounds."""
     assert isinstance(part.statement, Repeat)
     known = dict(zip(part.takes, values, strict=True))

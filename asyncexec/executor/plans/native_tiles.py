@@ -15,7 +15,8 @@ import numpy as np
 
 from asyncexec.executor.plans.native_calls import COMPILER, Pauses
 from asyncexec.framework.array_address import addresses_of
-from asyncexec.framework.element_rule import Array, ElementRule
+from asyncexec.framework.arrays import Array
+from asyncexec.framework.element_rule import ElementRule
 from asyncexec.regions.native_emitter import LLVM_NAMES, ScalarType
 from asyncexec.regions.native_rules import write_rule
 from asyncexec.regions.native_tiles import Taken, TileText, native_group, write_tile
@@ -41,7 +42,7 @@ class NativeTiles:
         self._takes: tuple[Taken, ...] = ()  # once it has been called often
         self._tile: NativeTile | None = None
 
-    def __call__(self, inputs: Sequence[Any], size: int) -> NativeTile | None:
+    def __call__(self, inputs: Sequence[object], size: int) -> NativeTile | None:
         """What does a tile of *inputs*, whose arrays have *size* elements; None if that is for Python."""
         tile = self._tile
         if tile is not None:
@@ -111,13 +112,13 @@ class NativeTile:
         """Whether *inputs* are of the types that it is for."""
         return all(map(isinstance, inputs, self._kinds)) and [value.dtype for value in inputs] == self._dtypes
 
-    def bind(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> DoTile | None:
+    def bind(self, inputs: Sequence[object], outputs: Sequence[Array]) -> DoTile | None:
         """What does the elements from one to another of *inputs*, unless it refuses; None if *outputs* are others."""
         if [output.dtype for output in outputs] != self._gives:
             return None
         return partial(self._do, *self._pointers([*inputs, *outputs]))
 
-    def overwriting(self, inputs: Sequence[Any]) -> Callable[[int, int], int]:
+    def overwriting(self, inputs: Sequence[object]) -> Callable[[int, int], int]:
         """What writes over the first of *inputs* from one element to another, and returns the one it has come to."""
         return partial(self._come_to, *self._pointers(inputs))
 
@@ -153,7 +154,7 @@ def native_rule(rule: ElementRule) -> NativeTiles:
     return NativeTiles(partial(write_rule, rule.function))
 
 
-def _types_of(inputs: Sequence[Any]) -> tuple[Taken, ...] | None:
+def _types_of(inputs: Sequence[object]) -> tuple[Taken, ...] | None:
     """The types of *inputs*, if native code knows all of them."""
     found = []
     for value in inputs:

@@ -61,7 +61,7 @@ class RegionPlan:
         """Whether no region calls kernels in the event loop that nobody has measured by larger inputs."""
         return all(isinstance(plan, TiledPlan) for plan in self._plans)
 
-    def start(self, feeds: Sequence[Any] | None) -> StepScope:
+    def start(self, feeds: Sequence[object] | None) -> StepScope:
         """A step with the values of *feeds*, or one whose feeds come by ``deliver_feed``; nothing has run yet."""
         return self.executor.start(feeds)
 
@@ -142,7 +142,7 @@ def region_kernel(plan: CompiledPlan) -> BoundKernel:
 def _region_step(plan: CompiledPlan) -> Kernel:
     """The steps of *plan*, as the kernel of an async node."""
 
-    async def run(*inputs: Any) -> tuple[Any, ...]:
+    async def run(*inputs: object) -> tuple[Any, ...]:
         step = plan.start(inputs)
         del inputs  # the plan lets go of each when it is taken for the last time
         if not step.run_inline():
@@ -156,7 +156,7 @@ def _region_function(plan: CompiledPlan) -> Kernel:
     """The function of *plan*, whose errors name its nodes; the executor times it, and tells it when it took long."""
     function, call, now_ns = plan.function, plan.call, plan.holds.clock.now_ns
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: object) -> Any:
         if plan.clock is not now_ns:  # that was so: it times itself by the CPU's time now
             return call(plan.take, inputs)
         try:
@@ -175,7 +175,7 @@ def _region_function(plan: CompiledPlan) -> Kernel:
 def _on_worker(plan: CompiledPlan) -> Kernel:
     """What gives the same on a worker thread, where it holds up nobody; it pauses to see whether somebody waits."""
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: object) -> Any:
         call = call_around.get()
         manager = None if call is None or plan.is_plain else call.manager()
         pauses = plan.begin(*inputs)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
 from asyncexec.executor.diagnostics.kernel_stats import has_large
@@ -112,7 +112,7 @@ class Tier:
         self.plain: CompiledPlan | None = None
         self.was_slow: bool = False
 
-    def plan_for(self, feeds: Sequence[Any]) -> AnyPlan | None:
+    def plan_for(self, feeds: Sequence[object]) -> AnyPlan | None:
         """The plan for a step with *feeds*; None for the general executor, which is careful with large ones."""
         plan = self.compiled
         if self.growth is not None and not self.growth.admits(feeds):
@@ -174,7 +174,7 @@ class Tier:
         if elapsed_ns:
             self._go_on(self._make_better, elapsed_ns)
 
-    def begin(self, feeds: Sequence[Any]) -> BegunStep | None:
+    def begin(self, feeds: Sequence[object]) -> BegunStep | None:
         """What a step of the general executor with *feeds* is to bring to its end."""
         return None if self.growth is None else self.growth.begin(feeds)
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from asyncexec.executor.engine.transfer_scope import CATCHABLE
 from asyncexec.executor.plans.compiled_plan import CompiledPlan
+from asyncexec.framework.arrays import Array
 from asyncexec.framework.cancellation import call_around
-from asyncexec.framework.element_rule import Array, FindNative, NativeCode
+from asyncexec.framework.element_rule import FindNative, NativeCode
 from asyncexec.framework.errors import CancelledError
 from asyncexec.framework.kernel import Kernel
 from asyncexec.process.shards import is_shared, share
@@ -53,7 +54,7 @@ class TiledPlan:
         self._in_place = in_place
         self._find_native = find_native
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         """The outputs of the group for *inputs*; what a node raises names that node."""
         outputs = self._by_tiles(inputs)
         if outputs is not None:
@@ -63,7 +64,7 @@ class TiledPlan:
         except CATCHABLE as raised:
             self._plan.fail(raised)
 
-    def _by_tiles(self, inputs: Sequence[Any]) -> tuple[Array, ...] | None:
+    def _by_tiles(self, inputs: Sequence[object]) -> tuple[Array, ...] | None:
         """The outputs, if *inputs* are large and alike, and no tile fails."""
         arrays = [value for value in inputs if isinstance(value, np.ndarray)]
         if not arrays or not all(_is_like(array, arrays[0]) for array in arrays):
@@ -108,7 +109,7 @@ class _Tiles:
 
     __slots__ = ("_function", "_inputs", "_length", "_native", "outputs")
 
-    def __init__(self, function: Kernel, inputs: Sequence[Any], length: int) -> None:
+    def __init__(self, function: Kernel, inputs: Sequence[object], length: int) -> None:
         self._function = function
         self._inputs = [value.reshape(-1) if isinstance(value, np.ndarray) else value for value in inputs]
         self._length = length
@@ -153,6 +154,6 @@ class _Tiles:
         )
         return part
 
-    def _write(self, part: Sequence[Any], start: int, end: int) -> None:
+    def _write(self, part: Sequence[object], start: int, end: int) -> None:
         for output, value in zip(self.outputs, part, strict=True):
             output.reshape(-1)[start:end] = value

@@ -77,14 +77,14 @@ class WorkerPlan(RegionPlan):
         is_expensive = place == WORKER or (place == SIZED and not stats.has_been_quick(item_id))
         return not is_expensive and super().compiles_nothing
 
-    def start(self, feeds: Sequence[Any] | None) -> StepScope:
+    def start(self, feeds: Sequence[object] | None) -> StepScope:
         """A step, which is on a worker thread where the node is expensive with *feeds*."""
         size = None if feeds is None else self._size_with(feeds)
         if feeds is None or size is None:
             return self.executor.start(feeds)
         return WorkerStep(self, list(feeds), size)
 
-    def _size_with(self, feeds: Sequence[Any]) -> int | None:
+    def _size_with(self, feeds: Sequence[object]) -> int | None:
         """How many bytes the inputs of the node are with *feeds*, or -1 if it is all the same; None if it is cheap."""
         place = self._stats.places[self.item.id]
         if place != SIZED:
@@ -92,7 +92,7 @@ class WorkerPlan(RegionPlan):
         size = -1 if self._input_bytes is None else self._input_bytes.with_feeds(feeds)
         return None if size < 0 or self._stats.is_quick(self.item.id, size) else size
 
-    def _make(self, *inputs: Any) -> list[Any]:
+    def _make(self, *inputs: object) -> list[Any]:
         """The values of the fetches; on a worker thread, in a context of the call's own."""
         np.seterr(all="ignore")
         try:
@@ -134,7 +134,7 @@ class WorkerStep(StepScope):
     def is_waiting(self) -> bool:
         return self._job is not None
 
-    def deliver_feed(self, index: int, value: Any) -> None:
+    def deliver_feed(self, index: int, value: object) -> None:
         raise InternalError("this step has been started with its feeds")
 
     def fetched(self) -> list[Any]:
