@@ -210,7 +210,7 @@ class StepRunner:
         values = step.fetched()
         if journaled is not None:  # which is never compiled
             journaled.check()
-        elif plan is None or tier.is_counting or plan.num_tries or not plan.is_quick:
+        elif plan is None or plan.compiles_nothing or tier.is_counting or plan.num_tries or not plan.is_quick:
             _note_run(tier, plan, begun, self._clock.now_ns() - began_ns)
         return prepared.result(values, options)
 

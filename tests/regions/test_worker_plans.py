@@ -13,6 +13,7 @@ import pytest
 
 import asyncexec as ax
 from asyncexec.executor.diagnostics.kernel_stats import INLINE, SIZED, WORKER
+from asyncexec.executor.plans.compiled_plan import CompiledPlan
 from asyncexec.executor.plans.worker_plan import WorkerPlan, WorkerStep
 from asyncexec.framework.cooperative import run_at_once
 from tests.regions.programs import COMPILED, TAGGED
@@ -316,3 +317,14 @@ async def test_what_fails_behind_a_node_that_nobody_waits_for_is_not_told_of(con
         with pytest.raises(asyncio.CancelledError) as caught:
             await run
         assert getattr(caught.value, "__notes__", []) == []
+
+
+async def test_a_plan_that_compiles_nothing_is_left_once_its_node_is_quick() -> None:
+    with ax.Graph() as graph:
+        x = ax.placeholder(ax.float64, [None, None], name="x")
+        y = ax.cholesky(x)
+    async with ax.Session(graph, COMPILED, cost_model=ax.CostModel(expensive_ms=1e6)) as session:
+        for _ in range(200):
+            await session.run(y, {x: np.eye(3)})
+        (prepared,) = session._cache.values()
+        assert isinstance(prepared.tier.compiled, CompiledPlan)
