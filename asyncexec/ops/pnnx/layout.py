@@ -50,8 +50,9 @@ def _shape_source(node: PnnxNode, name: str) -> Callable[[Sequence[Any]], Sequen
 
     def integers(inputs: Sequence[Any]) -> list[int]:
         given = np.ravel(inputs[at])
-        if given.dtype.kind not in "iu":
-            raise node.error(f"input {name!r} is of {given.dtype}, not of integers")
+        # Torch's floor and ceil of a number are integers; ours, and the type of an empty list, are not.
+        if given.dtype.kind not in "iuf" or not np.all(np.isfinite(given) & (given == np.floor(given))):
+            raise node.error(f"input {name!r} is {given.tolist()} of {given.dtype}, not of integers")
         return [int(each) for each in given]
 
     return integers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ async def test_a_cast_to_real_numbers_takes_the_real_part_and_does_not_warn() ->
     assert true.tolist() == [True, True]
 
 
-@pytest.mark.parametrize("shape", [[1j], [2.0], [True]])
+@pytest.mark.parametrize("shape", [[1j], [0.5], [math.nan], [math.inf], [True]])
 async def test_a_shape_is_of_integers(shape: list[Any]) -> None:
     with ax.Graph() as graph:
         inputs = [ax.constant([1.0]), ax.constant(shape)]
@@ -128,3 +129,12 @@ async def test_a_shape_is_of_integers(shape: list[Any]) -> None:
     async with ax.Session(graph) as session:
         with pytest.raises(ax.errors.InvalidArgumentError, match="not of integers"):
             await session.run(found)
+
+
+@pytest.mark.parametrize(("shape", "expected"), [([], ()), ([1.0, -1.0], (1, 1))])
+async def test_a_shape_may_be_empty_or_computed_by_floor(shape: list[Any], expected: tuple[int, ...]) -> None:
+    with ax.Graph() as graph:
+        inputs = [ax.constant([1.0]), ax.constant(np.array(shape))]
+        found: Any = ax.create_op("Pnnx>Tensor.reshape", [inputs], {"Tout": [ax.float32]})
+    async with ax.Session(graph) as session:
+        assert np.shape(await session.run(found[0])) == expected
