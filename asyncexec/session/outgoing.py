@@ -62,7 +62,7 @@ def _read(tensor: Tensor, variable: Any) -> Any:
         value = variable.read()
     except OpError as error:
         raise error.locate(tensor.op) from None
-    except AttributeError:
+    except (AttributeError, TypeError):  # as of a reader, whose read() takes a queue
         kind = type(variable).__name__
         raise InvalidArgumentError(
             f"fetch {tensor.name!r} is a handle of a {kind}, which has no value", node=tensor.op

@@ -447,9 +447,10 @@ def test_static_shapes() -> None:
         infer("QueueDequeueManyV2", [], [], values=[None, np.int32(-1)], component_types=["float32"])
 
 
-async def test_a_handle_of_a_queue_has_no_value() -> None:
+@pytest.mark.parametrize(("op", "attrs"), [("FIFOQueue", {"component_types": (ax.int32,)}), ("IdentityReader", {})])
+async def test_a_handle_has_no_value(op: str, attrs: dict[str, Any]) -> None:
     with ax.Graph() as graph:
-        handle = ax.create_op("FIFOQueue", [], {"component_types": (ax.int32,)})
+        handle = ax.create_op(op, [], attrs)
     async with ax.Session(graph) as session:
-        with pytest.raises(ax.errors.InvalidArgumentError, match="'FIFOQueue:0' is a handle of a FIFOQueue"):
+        with pytest.raises(ax.errors.InvalidArgumentError, match=f"'{op}:0' is a handle"):
             await session.run(handle)
