@@ -51,8 +51,8 @@ def zeros(shape: Sequence[int], dtype: NumpyDType) -> Array:
 def mean_of(x: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
     """The mean along *axis*; of no elements it is NaN, as numpy's is, which warns of that."""
     if x.size:
-        return np.mean(x, axis=axis, keepdims=keepdims)
-    return np.divide(np.sum(x, axis=axis, keepdims=keepdims), 0)
+        return x.mean(axis=axis, keepdims=keepdims)
+    return np.divide(x.sum(axis=axis, keepdims=keepdims), 0)
 
 
 def boxed(value: object) -> Any:

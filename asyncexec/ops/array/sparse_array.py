@@ -49,7 +49,7 @@ def _check_order(indices: Array, shape: Sequence[int]) -> None:
 def _check_bounds(indices: Array, shape: Sequence[int]) -> None:
     bad = ((indices < 0) | (indices >= np.array(shape, np.int64))).any(axis=1)
     if bad.any():
-        row = int(bad.argmax())
+        row = int(np.argmax(bad))
         raise InvalidArgumentError(f"indices[{row}] = {indices[row].tolist()} is out of bounds: {list(shape)}")
 
 

@@ -69,14 +69,14 @@ def adjust_hue(rgb: Array, delta: object) -> Array:
     return turned
 
 
-def adjust_saturation(rgb: Array, scale: object) -> Array:
+def adjust_saturation(rgb: Array, scale: Any) -> Array:
     """*rgb* with its saturation multiplied by *scale*."""
     hsv = rgb_to_hsv(rgb)
     hsv[..., 1] = np.clip(hsv[..., 1] * scale, 0, 1)
     return hsv_to_rgb(hsv)
 
 
-def adjust_contrast(images: Array, factor: object) -> Array:
+def adjust_contrast(images: Array, factor: Any) -> Array:
     """*images* with each channel's distance from its mean over the image multiplied by *factor*."""
     mean = images.mean((-3, -2), keepdims=True)
     adjusted: Array = (images - mean) * factor + mean

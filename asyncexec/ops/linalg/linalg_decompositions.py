@@ -181,7 +181,7 @@ def _eliminate(matrix: Array) -> tuple[object, object]:
     """The factors of a complex matrix: pivots are largest in magnitude (LAPACK takes |re| + |im| instead)."""
     packed, order = matrix.copy(), np.arange(len(matrix))
     for column in range(len(matrix)):
-        pivot = column + int(np.abs(packed[column:, column]).argmax())
+        pivot = column + int(np.argmax(np.abs(packed[column:, column])))
         packed[[column, pivot]], order[[column, pivot]] = packed[[pivot, column]], order[[pivot, column]]
         if packed[column, column] != 0:
             packed[column + 1 :, column] /= packed[column, column]

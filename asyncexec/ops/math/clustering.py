@@ -77,7 +77,7 @@ class _Sampler:
             raise_if_cancelled()
             index = self._draw()
             distances = self._with(index)
-            potential = distances.sum()
+            potential = float(distances.sum())
             if potential < least or not retries:
                 best, least, nearest = index, potential, distances
         self._drawn.append(best)

@@ -139,7 +139,7 @@ def _histogram(c: OpKernelConstruction) -> Kernel:
     return kernel
 
 
-def _cells(values: ArrayOrScalar, low: np.generic, high: np.generic, nbins: int) -> ArrayOrScalar:
+def _cells(values: ArrayOrScalar, low: np.generic, high: np.generic, nbins: int) -> Any:
     step = (float(high) - float(low)) / nbins
     places = (np.clip(values, low, high).astype(np.float64) - float(low)) / step
     return np.clip(places, 0, nbins - 1).astype(np.int64)

@@ -73,7 +73,7 @@ def _range_per_channel(c: OpKernelConstruction) -> Kernel:
         reaches, rows = _reaches(x, low, high), x.reshape(-1, x.shape[-1]).astype(np.int64)
         if not x.size:
             raise InvalidArgumentError("input must not be empty")
-        used = reaches * np.abs(rows).max(axis=0).astype(np.float32) / _HALF
+        used: Any = reaches * np.abs(rows).max(axis=0).astype(np.float32) / _HALF
         end = min(most, max(np.finfo(np.float32).tiny, used.max()))
         return (np.float32(0) if (rows >= 0).all() else -end), end
 

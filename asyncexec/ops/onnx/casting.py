@@ -166,7 +166,7 @@ def _shown(text: bytes) -> str:
     return repr(text[:80].decode("utf-8", "replace"))
 
 
-def to_strings(x: ArrayOrScalar) -> object:
+def to_strings(x: ArrayOrScalar | bytes) -> object:
     """Each number as the shortest text that tells it."""
     if isinstance(x, bytes) or x.dtype.kind == "O":
         return x

@@ -47,7 +47,7 @@ def _as(construction: OpKernelConstruction) -> Kernel:
         return pass_on
     want = dtype.as_numpy_dtype
 
-    def run(value: ArrayOrScalar) -> Any:
+    def run(value: ArrayOrScalar | bytes) -> Any:
         got = np.dtype(np.object_) if isinstance(value, bytes) else getattr(value, "dtype", None)
         if got != want:
             raise InvalidArgumentError(f"a tensor of {dtype.name} is expected, not {got or type(value).__name__}")

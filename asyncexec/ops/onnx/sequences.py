@@ -34,7 +34,7 @@ def _at(node: OnnxNode) -> Kernel:
 
 @onnx_kernel("SequenceInsert", since=11)
 def _insert(node: OnnxNode) -> Kernel:
-    def run(sequence: object, tensor: Any, position: Any = None) -> tuple[list[ArrayOrScalar]]:
+    def run(sequence: object, tensor: Any, position: Any = None) -> tuple[list[ArrayOrScalar | bytes]]:
         members = list(_sequence(sequence))
         place = len(members) if position is None else _position(position, sequence, len(members) + 1, len(members))
         members.insert(place, tensor)
@@ -120,7 +120,7 @@ def _get_element(node: OnnxNode) -> Kernel:
     return run
 
 
-def _sequence(value: object) -> list[ArrayOrScalar]:
+def _sequence(value: object) -> list[ArrayOrScalar | bytes]:
     if not isinstance(value, list):
         raise InvalidArgumentError(f"a sequence is expected, a list, not {type(value).__name__}")
     return value

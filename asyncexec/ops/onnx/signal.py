@@ -59,7 +59,7 @@ def _transform(node: OnnxNode) -> Callable[[Any, Any, int], object]:
     return transform
 
 
-def _fourier(x: Array, points: int, axis: int, is_inverse: bool, is_onesided: bool) -> Array:
+def _fourier(x: Any, points: int, axis: int, is_inverse: bool, is_onesided: bool) -> Array:
     is_real = x.shape[-1] == 1
     signal = x[..., 0] if is_real else x[..., 0] + 1j * x[..., 1]
     if is_inverse and is_onesided:

@@ -69,12 +69,12 @@ def _var(node: PnnxNode) -> Kernel:
     less = node.param("correction", int(bool(node.param("unbiased", True))))
 
     def var(x: ArrayOrScalar) -> Any:
-        exact = x.astype(np.float32) if x.dtype == np.float16 else x
+        exact: Any = x.astype(np.float32) if x.dtype == np.float16 else x
         total = np.sum(exact, axis=axes, keepdims=True)
         count = x.size / max(total.size, 1)
         away = exact - np.divide(total, count)
         squares = (away * np.conj(away)).real
-        found = np.divide(np.sum(squares, axis=axes, keepdims=keeps), max(count - less, 0))
+        found = np.divide(squares.sum(axis=axes, keepdims=keeps), max(count - less, 0))
         return np.asarray(np.sqrt(found) if is_root else found, x.dtype if exact is not x else None)
 
     return var

@@ -155,7 +155,7 @@ def _key_schedule(keys: Array, width: int, rounds: int) -> list[Array]:
     """The key of each round, for each row."""
     mask = np.uint64((1 << width) - 1)
     constant, bits = np.uint64(0xFFFFFFFC) & mask, _SEQUENCE & int(mask)
-    schedule = [keys[:, column] & mask for column in range(3)]
+    schedule: list[Array] = [keys[:, column] & mask for column in range(3)]
     for number in range(3, rounds):
         last = schedule[number - 1]
         turned = _rotated_left(last, width - 3, width) ^ _rotated_left(last, width - 4, width)

@@ -38,7 +38,7 @@ def check_bounds(indices: Array, shape: object, what: str = "indices") -> None:
     """InvalidArgumentError unless all rows of *indices* are in *shape*."""
     outside = ((indices < 0) | (indices >= np.asarray(shape, np.int64))).any(axis=1)
     if outside.any():
-        row = int(outside.argmax())
+        row = int(np.argmax(outside))
         raise InvalidArgumentError(
             f"{what}[{row}] = {indices[row].tolist()} is out of bounds: need 0 <= index < {np.asarray(shape).tolist()}"
         )
